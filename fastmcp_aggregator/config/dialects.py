@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Literal
 
 Transport = Literal["stdio", "http", "sse"]
@@ -50,6 +50,9 @@ def missing_servers_message(document: Mapping[str, Any]) -> str:
             return f"has `{key}`, which is the format of {client}; the key must be `mcpServers`"
     if any(isinstance(value, Mapping) and {"command", "url"} & value.keys() for value in document.values()):
         return "has servers at its root; put them into an object under the key `mcpServers`"
+    for key in document:
+        if SequenceMatcher(None, str(key)[:64].lower(), "mcpservers").ratio() >= _LIKE_ENOUGH:
+            return f"has `{key}`; did you mean `mcpServers`?"
     return 'has no `mcpServers`; write {"mcpServers": {"name": {"command": "…"}}}'
 
 

@@ -59,6 +59,7 @@ def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[st
         *silent_servers(config, source),
         *taken_port(settings.host, settings.port),
         *written_secrets(config, source),
+        *unexpanded_homes(config, source),
     ]
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Examination(programs_of(config), findings)
@@ -133,6 +134,18 @@ def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
                     yield _finding(source, key, field, name, change=f"${{{variable}}}")
         if isinstance(url := entry.get("url"), str) and looks_secret("url", "", url):
             yield _finding(source, key, "url", change="${VARIABLE} in place of the secret")
+
+
+def unexpanded_homes(config: McpConfig, source: Source) -> Iterator[Finding]:
+    """Arguments and folders that begin with `~`, which shells replace, and nobody here."""
+    for key in config.servers:
+        entry = source.entry(key)
+        args = entry.get("args")
+        places = [("args", index, word) for index, word in enumerate(args)] if isinstance(args, list) else []
+        for field, *steps, word in [*places, ("cwd", entry.get("cwd"))]:
+            if isinstance(word, str) and word.startswith(("~/", "~\\")):
+                message = f"`~` in `{field}` is not replaced, as a shell would; write ${{HOME}}"
+                yield source.finding("note", key, message, field, *steps)
 
 
 def _finding(source: Source, key: str, *steps: str, change: str) -> Finding:

@@ -42,6 +42,14 @@ def test_what_is_kept_is_listed(capfd: pytest.CaptureFixture[str]) -> None:
     assert f"2 files in {store.folder}" in ended.out
 
 
+def test_several_files_of_one_server_are_explained(capfd: pytest.CaptureFixture[str]) -> None:
+    store = fill("git")
+    assert "different entry" not in run_main(capfd, ["cache", "list"]).out
+    store.keep("git", "e" * 64, "any", KnownCatalogue(Catalogue(0, {}), "2025-11-25", "legacy"))
+    assert store.flush(10)
+    assert "\nA server has a file for each different entry: " in run_main(capfd, ["cache", "list"]).out
+
+
 def test_single_servers_and_all_are_cleared(capfd: pytest.CaptureFixture[str]) -> None:
     fill("git", "files", "time")
     assert "removed 1 file" in run_main(capfd, ["cache", "clear", "git"]).out

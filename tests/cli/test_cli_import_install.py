@@ -440,6 +440,25 @@ def test_the_file_that_the_aggregator_is_put_into_is_not_served_by_it(
     assert path.read_bytes() == before
 
 
+def test_what_is_taken_out_is_shown_but_for_what_somebody_has_added(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    assert run("install", "cursor", "--config", "mcp.json", "--yes").code == 0
+    path = here.home / ".cursor" / "mcp.json"
+    path.write_text(path.read_text().replace('"PATH"', '"TOKEN": "hunter2", "PATH"'))
+    ended = run("uninstall", "cursor", "--yes")
+    assert f' "{here.project}/mcp.json",\n' in ended.out
+    assert ' "TOKEN": "•••", "PATH": "/' in ended.out
+    assert "hunter2" not in ended.out
+
+
+def test_import_says_which_name_cannot_stay(run: Run, here: Machine) -> None:
+    servers = {"git:hub": {"command": "x"}, "ok": {"command": "y"}}
+    put(here.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": servers}))
+    told = "becomes 'git-hub': a name has no `:`, which separates it from those of tools"
+    assert f"{told}\n" in run("import", "--from", "cursor").out
+    assert f"  Cursor, git:hub: {told}\n" in run("import", "--from", "cursor", "--output", "out.json").out
+
+
 def test_what_undoes_an_installation_is_told_with_its_name_and_file(run: Run, here: Machine) -> None:
     put(here.project / "mcp.json", '{"mcpServers": {}}')
     line = ["install", "cursor", "--config", "mcp.json", "--yes"]

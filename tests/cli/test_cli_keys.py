@@ -60,6 +60,19 @@ def test_another_key_of_the_same_name_is_said_with_the_ids_of_both(
     assert said in capfd.readouterr().err
 
 
+def test_groups_that_cannot_be_or_are_not_there_are_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    create = ["keys", "create", "alice", "--file", str(tmp_path / "keys.json")]
+    assert main([*create, "--groups", "web tools"]) == 2
+    assert "'web tools' cannot be the id of a group; separate several by commas" in capfd.readouterr().err
+    (tmp_path / "group.json").write_text('{"web": {"servers": []}}')
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'groups = "{tmp_path}/group.json"')
+    assert main([*create, "--groups", "web,wbe,default", "--settings", str(settings)]) == 0
+    assert f"warning: {tmp_path}/group.json has no group wbe; the key" in capfd.readouterr().err
+    assert main([*create, "--groups", "web"]) == 0
+    assert "warning" not in capfd.readouterr().err
+
+
 def test_a_key_is_not_written_through_a_link_to_a_file_that_is_not_there(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,19 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 
 pytestmark = pytest.mark.process
 
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [("stop", "end its own process, by Ctrl-C or SIGTERM"), ("logs", "its log is the stderr of its own process")],
+)
+def test_what_is_for_hubs_says_what_to_do_with_an_instance_over_http(
+    command: str, advice: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "http://127.0.0.1:8000"]) == 2
+    told = f"http://127.0.0.1:8000 serves HTTP, and is no hub that `attach` has started; {advice}"
+    assert told in capfd.readouterr().err
+
+
 MISSING = {"command": "no-such-command-anywhere"}
 
 

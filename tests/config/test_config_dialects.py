@@ -161,6 +161,8 @@ def test_servers_at_the_root_are_told_where_to_go() -> None:
 
 
 def test_a_document_without_servers_is_told_what_to_write() -> None:
+    for key in ("mcpServer", "mcpservers", "mcp-servers", "mcpSevers"):
+        assert problem_of({key: {"a": {"command": "x"}}}) == f"$: has `{key}`; did you mean `mcpServers`?"
     assert problem_of({"theme": "dark"}).startswith('$: has no `mcpServers`; write {"mcpServers": ')
 
 

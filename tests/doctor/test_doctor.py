@@ -81,6 +81,15 @@ def test_what_to_do_about_a_missing_command_depends_on_how_it_is_written(
     assert finding.message.endswith(advice)
 
 
+def test_a_project_without_its_environment_is_to_be_synced(tmp_path: Path) -> None:
+    entry = {"command": str(tmp_path / "notes" / ".venv" / "bin" / "notes")}
+    (finding,) = examine(tmp_path, a=entry).findings
+    assert finding.message.endswith("install or build the server first, or correct the path")
+    put(tmp_path / "notes" / "pyproject.toml", "")
+    (finding,) = examine(tmp_path, a=entry).findings
+    assert finding.message.endswith("; run `uv sync` in its project")
+
+
 def test_a_misspelt_field_is_an_error_with_its_line(tmp_path: Path) -> None:
     misspelt = lean() | {"evn": {}, "descripton": "x", "icon": "x"}
     found = examine(tmp_path, a=misspelt, b=lean()).findings
@@ -186,6 +195,13 @@ def test_findings_come_with_the_gravest_first(tmp_path: Path) -> None:
 
 
 # As the command tells it
+
+
+def test_a_home_that_nobody_replaces_is_noted(tmp_path: Path) -> None:
+    (finding,) = examine(tmp_path, a={**lean(), "args": ["~", "a~/b", "~/notes"]}).findings
+    assert (finding.severity, finding.path) == ("note", "$.mcpServers.a.args[2]")
+    assert finding.message == "`~` in `args` is not replaced, as a shell would; write ${HOME}"
+    assert "~" not in str(finding.written)
 
 
 def check(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "clear":
         put(f"removed {counted(len(files), 'file')} from {store.folder}")
     else:
-        put("\n".join([*_lines(files), f"{counted(len(files), 'file')} in {store.folder}"]))
+        put("\n".join([*_lines(files), f"{counted(len(files), 'file')} in {store.folder}", *_why_several(files)]))
     return FINE
 
 
@@ -44,6 +44,12 @@ def _as_json(file: StoredFile) -> dict[str, Any]:
         "counts": file.counts,
         "problem": file.problem or None,
     }
+
+
+def _why_several(files: Sequence[StoredFile]) -> Iterable[str]:
+    names = [file.server for file in files if file.server is not None]
+    if len(set(names)) < len(names):
+        yield "A server has a file for each different entry: in other configs, or before its entry or settings changed."
 
 
 def _lines(files: Iterable[StoredFile]) -> Iterable[str]:

@@ -18,7 +18,7 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.questions import agrees, chosen, may_ask
 from fastmcp_aggregator.client_configs.found import FoundFile, FoundServer, found_files, given_file
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, this_machine
-from fastmcp_aggregator.client_configs.merging import Choice, ServerDefinition, definitions, merged
+from fastmcp_aggregator.client_configs.merging import Choice, ServerDefinition, definitions, merged, usable_key
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.documents import stamp_of
@@ -217,6 +217,12 @@ def _details(server: FoundServer) -> Iterator[str]:
             yield f"{field}: {', '.join(f'{name}={value}' for name, value in values.items())}"
     if shown.get("disabled"):
         yield "disabled"
+    yield from _remarks(server)
+
+
+def _remarks(server: FoundServer) -> Iterator[str]:
+    if (name := usable_key(server.key)) != server.key and server.translated.entry is not None:
+        yield f"becomes {name!r}: a name has no `:`, which separates it from those of tools"
     yield from server.translated.remarks
 
 
@@ -230,7 +236,7 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDe
                 "servers": {
                     server.key: {
                         "entry": server.translated.entry and masked_entry(server.translated.entry),
-                        "remarks": list(server.translated.remarks),
+                        "remarks": list(_remarks(server)),
                         "isAggregator": server.is_ours,
                     }
                     for server in file.servers
@@ -248,7 +254,7 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDe
 
 def _left_behind(files: Sequence[FoundFile]) -> Iterator[str]:
     """What did not come along, by file and server."""
-    remarks = [(file, server, each) for file in files for server in file.servers for each in server.translated.remarks]
+    remarks = [(file, server, each) for file in files for server in file.servers for each in _remarks(server)]
     if remarks:
         yield "Of what was there:"
     yield from (f"  {file.client.label}, {server.key}: {remark}" for file, server, remark in remarks)

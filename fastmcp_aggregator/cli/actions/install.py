@@ -90,7 +90,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
             say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
-            put_diff(shown_diff(change, {}))
+            put_diff(shown_diff(change, _own(entries_of(client, change.before, path)[options.name])))
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -108,6 +108,12 @@ def run_uninstall(options: argparse.Namespace) -> int:
         if backup_of(path).exists():
             say(f"What was there before the installation is still in {backup_of(path)}.")
     return FINE
+
+
+def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What `install` has written of an entry, to which a person may have added more."""
+    path = (entry.get("env") or {}).get("PATH")
+    return {name: entry[name] for name in ("command", "args", "type") if name in entry} | {"PATH": path or ""}
 
 
 def _client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:

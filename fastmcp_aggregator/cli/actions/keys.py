@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,20 @@ from fastmcp_aggregator.access.principal import ANYONE
 from fastmcp_aggregator.access.roles import CALL, EVERYTHING, ROLES, USUAL
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.config.documents import Location, read_json
+from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.files.atomic import require_no_link_to_nothing
+from fastmcp_aggregator.groups import DEFAULT_GROUP, is_group_id
 
 
 def run(options: argparse.Namespace) -> int:
     path = _path(options)
     match options.action:
         case "create":
-            return _create(path, options.name, _rights_given(options), options.days, as_json=options.json)
+            rights = _rights_given(options)
+            _warn_of_unknown_groups(rights[0] or (), options.settings)
+            return _create(path, options.name, rights, options.days, as_json=options.json)
         case "revoke":
             return _revoke(path, options.name, as_json=options.json)
         case _:
@@ -120,7 +127,20 @@ def _groups(text: str | None) -> list[str] | None:
     groups = [group.strip() for group in text.split(",") if group.strip()]
     if not groups:
         raise UsageError("--groups needs at least one group id; leave it out for all groups")
+    if odd := [group for group in groups if not is_group_id(group)]:
+        raise UsageError(f"{odd[0]!r} cannot be the id of a group; separate several by commas: --groups web,docs")
     return groups
+
+
+def _warn_of_unknown_groups(groups: Iterable[str], settings: str | None) -> None:
+    """Say which are not in the groups file that the settings name, if they name one that can be read."""
+    from fastmcp_aggregator.settings.model import load_settings  # noqa: PLC0415 - as above
+
+    with suppress(ConfigError):
+        file = load_settings(settings).groups_file
+        known = None if file is None else read_json(Path(file), Location(str(file)), takes_comments=True)
+        if isinstance(known, Mapping) and (unknown := {*groups} - known.keys() - {DEFAULT_GROUP}):
+            say(f"warning: {file} has no group {', '.join(sorted(unknown))}; the key is of use there once it has")
 
 
 def _described(key: ApiKey) -> dict[str, Any]:

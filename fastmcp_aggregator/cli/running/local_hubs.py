@@ -50,12 +50,12 @@ def _status_of(hub_id: str) -> Status | None:
 
 
 def others_of(hub: Status, hubs: Sequence[Status]) -> dict[str, list[str]]:
-    """The other hubs of the same config, by name or id, and in what each differs."""
+    """The other hubs of the same config, by id and name, and in what each differs."""
     mine, found = record_of(hub["id"]) or {}, {}
     for other in hubs:
         record = None if other["id"] == hub["id"] or other["config"] != hub["config"] else record_of(other["id"])
         if record is not None:
-            found[other["name"] or other["id"]] = difference(mine.get("parts") or {}, record.get("parts") or {})
+            found[_told(other)] = difference(mine.get("parts") or {}, record.get("parts") or {})
     return found
 
 
@@ -77,6 +77,16 @@ def chosen(word: str | None, hubs: Sequence[Status]) -> Status | None:
 def _told(hub: Status) -> str:
     """Its id, which no other has, and its name, which those of other versions may have."""
     return f"{hub['id']} ({hub['name']})" if hub["name"] else str(hub["id"])
+
+
+def refuse_url(word: str | None, advice: str) -> None:
+    """Refuse the URL of an instance that serves HTTP where a hub of this user is to be named.
+
+    Raises:
+        UsageError: with the advice.
+    """
+    if word is not None and word.startswith(("http://", "https://")):
+        raise UsageError(f"{word} serves HTTP, and is no hub that `attach` has started; {advice}")
 
 
 def is_named(hub: Status, word: str | None) -> bool:

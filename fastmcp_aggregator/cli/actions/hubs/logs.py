@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fastmcp_aggregator.attach.folder import log_of
-from fastmcp_aggregator.cli.running.local_hubs import chosen, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import chosen, refuse_url, running_hubs
 from fastmcp_aggregator.cli.terminal.console import put_lines, say
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -22,6 +22,7 @@ _CHUNK = 256 * 1024
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_url(options.hub, "its log is the stderr of its own process, or with what runs it (`journalctl`)")
     end_on_signals(FINE)
     path = _path_of(options.hub)
     say(f"the log {path}")

@@ -84,7 +84,9 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
-    if others:
+    if any(what.startswith("its version") for differs in others.values() for what in differs):
+        yield "           to share one, restart the clients of the older version"
+    elif others:
         yield "           to share one, start all clients with the same, or with --hub NAME"
     yield from _rows("clients", [_client(client) for client in hub["clients"]] or ["none"])
     width = max((len(printable(key)) for key in hub["servers"]), default=0)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, refuse_url, running_hubs
 from fastmcp_aggregator.cli.terminal.console import counted, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 
@@ -17,6 +17,7 @@ _MOST_AT_ONCE = 32
 
 
 def run(options: argparse.Namespace) -> int:
+    refuse_url(options.hub, "end its own process, by Ctrl-C or SIGTERM, or what runs it (`systemctl stop`)")
     hubs = running_hubs()
     if not options.all and (hub := chosen(options.hub, hubs)) is not None:
         hubs = [hub]
