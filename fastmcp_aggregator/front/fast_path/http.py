@@ -35,7 +35,7 @@ from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, Fast
 from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.gate import CONNECTION
-from fastmcp_aggregator.front.http.rest import JSON_METHODS, refusal
+from fastmcp_aggregator.front.http.rest import JSON_METHODS, misnamed, refusal
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
@@ -379,8 +379,11 @@ def json_request(method: str, body: bytes, request_id: str) -> raw_json.RequestL
 
     Raises:
         Malformed: they are no object.
+        Declined: they will be refused.
     """
     params = raw_json.read_object(body) if body else {}
+    if misnamed(method, params):
+        raise Declined("params")
     envelope = _ENVELOPE
     if "_meta" in params:
         meta = raw_json.decode(params["_meta"])

@@ -43,6 +43,8 @@ _LONGEST_WAIT = 1e9
 """Seconds. A server may have put anything into its error."""
 _STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
+_MISNAMED = frozenset({"args", "argument", "input", "inputs", "params", "parameters"})
+"""What a program that speaks no MCP may call `arguments`."""
 
 
 class _NotJson(MCPError):
@@ -68,7 +70,7 @@ async def _answer(app: FastMCP[Any], directory: Directory, method: str, request:
             MCPError(METHOD_NOT_FOUND, f"there is no method {method!r}; there are: {', '.join(JSON_METHODS)}")
         )
     try:
-        params = await _params(request)
+        params = await _params(method, request)
         if method in _NAMED and isinstance(name := params.get("name"), str):
             params = {**params, "name": await directory.public_name(_NAMED[method], name)}
         return _json(await exchange(sdk_server_of(app), method, params, request_id=request_id, request=request))
@@ -85,7 +87,14 @@ async def _answer(app: FastMCP[Any], directory: Directory, method: str, request:
         return refusal(unexpected(error, f"{method} of the JSON face"))
 
 
-async def _params(request: Request) -> Mapping[str, Any]:
+def misnamed(method: str, params: Mapping[str, Any]) -> str | None:
+    """What was meant to be `arguments`, without which the call would go as if it had none."""
+    if method not in _NAMED or "arguments" in params:
+        return None
+    return next((name for name in params if name in _MISNAMED), None)
+
+
+async def _params(method: str, request: Request) -> Mapping[str, Any]:
     body = await whole_body(request)
     if body is None:
         raise MCPError(INVALID_PARAMS, "the body is larger than 4 MiB")
@@ -97,6 +106,8 @@ async def _params(request: Request) -> Mapping[str, Any]:
         raise MCPError(PARSE_ERROR, "the body is not valid JSON") from None
     if not isinstance(params, Mapping):
         raise MCPError(INVALID_PARAMS, "the body must be an object: the params of the method")
+    if name := misnamed(method, params):
+        raise MCPError(INVALID_PARAMS, f"{name}: is no parameter of {method}; did you mean `arguments`?")
     if len(body) > _LONG:
         await asyncio.sleep(0)  # others go first: to parse it took milliseconds, and so does what comes next
     return params
