@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests python tests/faults/floods.py [NAME …]
 
-A hub runs as a process, and so does who floods it, on 8 connections. Another caller calls one after the other, in
-slices: the flood takes turns with quiet. Each flood is held if the other's p99 is under three times that of the quiet
-slices, and each of its calls is answered. Nothing else may run on the machine.
+A hub runs as a process, and so does who floods it, on 8 connections or more. Another caller of the same address calls
+one after the other, in slices: the flood takes turns with quiet. Each flood is held if the other's p99 is under three
+times that of the quiet slices, and each of its calls is answered. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class Flood:
     """Callers that do it, of one address; 0: nobody, without credentials."""
     authorization: str = ""
     """Credentials in place of a key."""
+    connections: int = CONNECTIONS
+    pipelined: int = 1
+    """Requests that are sent at once on each of them."""
     is_dropped: bool = False
     """Whether the connection is closed after the head of an answer, and opened anew."""
     pause: float = 0.0
@@ -82,6 +85,8 @@ FLOODS = {
     "wrong credentials": Flood(QUICK, authorization="Bearer wrong", gets=401),
     "a wrong key": Flood(QUICK, authorization=f"Bearer {new_key('eve', None, None)[0]}", gets=401),
     "no credentials": Flood(QUICK, keys=0, gets=401),
+    "the page without credentials": Flood({}, "/", "GET", keys=0, connections=120, pipelined=16, gets=404),
+    "unknown paths without credentials": Flood({}, "/unknown", keys=0, connections=120, pipelined=16, gets=404),
     "small calls": Flood(QUICK),
     "four callers of one address": Flood(QUICK, keys=4),
     "calls of 1 MiB": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}),
@@ -115,9 +120,10 @@ class Seen:
     statuses: Counter[int] = field(default_factory=Counter)
 
     async def calls(self, hub: Hub) -> None:
+        key = {"X-API-Key": hub.bob["Authorization"].removeprefix("Bearer ")}
         for _ in range(CALLS):
             began = time.perf_counter()
-            answer = await hub.call(hub.bob, {"name": "b:echo"})
+            answer = await hub.call(key, {"name": "b:echo"})
             self.seconds.append(time.perf_counter() - began)
             self.statuses[answer.status] += 1
 
@@ -211,8 +217,10 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=8 * MIB)
                 try:
                     while True:
-                        await send(writer, f"{head}\r\n".encode())
-                        statuses[await answered(reader)] += 1
+                        for _ in range(flood.pipelined):
+                            await send(writer, f"{head}\r\n".encode())
+                        for _ in range(flood.pipelined):
+                            statuses[await answered(reader)] += 1
                         if flood.is_dropped:
                             break
                 finally:
@@ -244,7 +252,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    tasks = [asyncio.create_task(repeat(credentials[n % len(credentials)])) for n in range(CONNECTIONS)]
+    tasks = [asyncio.create_task(repeat(credentials[n % len(credentials)])) for n in range(flood.connections)]
     await asyncio.sleep(SETTLES)
     print("begun", flush=True)
     await stop.wait()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from support.credentials import Credentials
 from support.harness import PATIENCE, config, lean, until
 from support.memory import build_aggregator
 from support.serving import Served, served
@@ -100,6 +102,54 @@ async def test_connections_with_requests_leave_room_for_other_addresses() -> Non
             writer.close()
         await until(lambda: app._backend.places.connections.taken == 0)
     assert app._backend.places.connections.refused == 1
+
+
+def unknown(count: int) -> bytes:
+    """Requests of nobody, for what is not there."""
+    return b"GET /unknown HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * count
+
+
+async def test_connections_whose_requests_wait_to_be_refused_make_room_for_others(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, {"ann": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth)
+    app._backend.places.connections.total = 10
+    async with served(app) as front, front.browser() as http:
+        flooding = [await connect(front) for _ in range(8)]
+        for _, writer in flooding:
+            writer.write(unknown(40))
+        await until(lambda: any(each.until for each in app._backend.places.refused.lately.values()))
+        for _ in range(10):
+            closing = {"connection": "close", **credentials.of("ann")}
+            answer = await http.post("/mcp/tools/call", json={"name": "a:echo"}, headers=closing)
+            assert answer.status_code == 200
+        for _, writer in flooding:
+            writer.close()
+        await until(lambda: app._backend.places.connections.taken == 0)
+    assert app._backend.places.connections.refused == 0
+    assert not any(each._waiting for each in app._backend.places.refused.lately.values())
+
+
+async def test_a_connection_whose_next_request_is_served_is_kept(tmp_path: Path) -> None:
+    credentials = Credentials(tmp_path, {"ann": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth)
+    app._backend.places.connections.total = 10
+    key = credentials.of("ann")["authorization"]
+    async with served(app) as front, front.browser() as http:
+        reader, writer = await connect(front)
+        head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key}\r\n"
+        head += "Content-Type: application/json\r\nContent-Length: 18\r\n\r\n"
+        writer.write(unknown(40) + head.encode() + b'{"name": "a:hold"}')
+        await until(lambda: app.health()["a"].in_flight)
+        idle = [await connect(front) for _ in range(20)]
+        await until(lambda: app._backend.places.connections.taken == 8)
+        await http.post("/mcp/tools/call", json={"name": "a:release"}, headers=credentials.of("ann"))
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(40):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
+                await reader.readexactly(len(b"Not Found"))
+            assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
+        for each in (writer, *(other for _, other in idle)):
+            each.close()
 
 
 async def test_answers_that_are_not_read_end_their_connections_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,45 @@ def test_few_callers_are_known_for_long() -> None:
         assert "ann" in callers.lately
 
     elapsed(work())
+
+
+class Wire:
+    """A connection that can be closed."""
+
+    turn: asyncio.Future[None]
+
+    def give_way(self, turn: asyncio.Future[None]) -> None:
+        self.turn = turn
+
+
+def test_who_leaves_waits_no_longer_and_keeps_nobody_waiting() -> None:
+    async def work() -> None:
+        callers = RefusedCallers()
+        await flood(callers, "ann", 40)
+        wires = [Wire() for _ in range(1000)]
+        waiting = [asyncio.create_task(callers.refuse("ann", wire)) for wire in wires]
+        await asyncio.sleep(0)
+        for wire in wires[:-1]:
+            wire.turn.set_result(None)
+        await asyncio.wait(waiting[:-1])
+        assert len(callers.lately["ann"]._waiting) == 1
+        began = asyncio.get_running_loop().time()
+        await waiting[-1]
+        assert asyncio.get_running_loop().time() - began < 0.02
+
+    assert elapsed(work()) < 1
+
+
+def test_who_is_cancelled_waits_no_longer() -> None:
+    async def work() -> None:
+        callers = RefusedCallers()
+        await flood(callers, "ann", 40)
+        waiting = [asyncio.create_task(callers.refuse("ann")) for _ in range(100)]
+        await asyncio.sleep(0)
+        for each in waiting:
+            each.cancel()
+        await asyncio.wait(waiting)
+        assert not callers.lately["ann"]._waiting
+        await flood(callers, "ann", 10)
+
+    assert elapsed(work()) < 1

@@ -443,7 +443,7 @@ class Gate:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
         """Reject what its holder has no place for, in the turn of those who go on after that."""
-        await self._places.refused.refuse(scope[HOLDER])
+        await self._places.refused.refuse(scope[HOLDER], scope.get(CONNECTION))
         await reject(scope, receive, send, reason)
 
     def _is_let_in(self, scope: Scope) -> bool:

@@ -25,7 +25,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.endpoints import head_of
-from fastmcp_aggregator.front.http.gate import is_look
+from fastmcp_aggregator.front.http.gate import CONNECTION, is_look
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -114,7 +114,7 @@ class HostGuard:
 
         async def in_turn(message: Message) -> None:
             if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope and self._refused is not None:
-                await self._refused.refuse(network_of(_address(scope)))
+                await self._refused.refuse(network_of(_address(scope)), scope.get(CONNECTION))
             await send(message)
 
         await self._guard(scope, receive, in_turn)
@@ -211,12 +211,12 @@ class Membership:
             principal = principal_in(scope)
             if is_somebody and not principal.may_call:
                 self._on_denied(principal, self._group_id, scope["path"], "the caller lacks the role `call`")
-                await self._refused.refuse(principal.bare)
+                await self._refused.refuse(principal.bare, scope.get(CONNECTION))
                 await PlainTextResponse("Forbidden: you lack the role `call`", status_code=403)(scope, receive, send)
                 return
             if is_somebody and not principal.may_use(self._group_id):
                 self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
-                await self._refused.refuse(principal.bare)
+                await self._refused.refuse(principal.bare, scope.get(CONNECTION))
                 await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -280,7 +280,7 @@ class AuthenticationFailures:
             if message["type"] == "http.response.start":
                 reason = _rejection_reason(scope, message)
                 if reason or not (is_known(scope) or is_look(scope)):
-                    await self._refused.refuse(_whose(scope))
+                    await self._refused.refuse(_whose(scope), scope.get(CONNECTION))
             if reason:
                 self._on_failure(_address(scope), scope["path"], reason)
                 body = _body_of(message["status"], reason, scope)

@@ -69,6 +69,8 @@ class ClientConnection(HttpToolsProtocol):
     address: Holder = None
     holder: Holder = None
     is_lost = False
+    _turn: asyncio.Future[None] | None = None
+    """Of a request that waits to be refused."""
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
 
@@ -89,6 +91,8 @@ class ClientConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
         self._connections.leave(self)
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
         super().connection_lost(exc)
         self._end_circles()
 
@@ -176,6 +180,7 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.transport.is_whole = False
         if self.pipeline or self.transport.is_closing():
+            self._connections.work(self)
             super().on_response_complete()
         else:  # without uvicorn's timer for each response: `Connections` closes who sends no other request
             self.server_state.total_requests += 1
@@ -190,6 +195,12 @@ class ClientConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._connections.resume(self)
+
+    def give_way(self, turn: asyncio.Future[None]) -> None:
+        self._turn = turn
+        self._connections.wait(self)
+        if self.is_lost:
+            turn.set_result(None)
 
     @property
     def unread(self) -> int:
