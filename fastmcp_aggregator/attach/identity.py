@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -58,7 +59,8 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
         Unusable: there is no secret with which the environment can be digested.
     """
     config = os.path.realpath(os.path.expanduser(options.config))
-    arguments = (config, *_arguments(options))
+    given = _given(options)
+    arguments = (config, *itertools.chain.from_iterable(given.values()))
     program = [VERSION, sys.executable, sys.version, os.path.dirname(__file__)]
     if options.hub is not None:
         served: list[object] = ["named", options.hub]
@@ -68,7 +70,7 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
         served = [*arguments, parts]
     digest = digest_of(json.dumps([program, _user(), served], sort_keys=True).encode())
     parts |= {
-        "its options": digest_of(json.dumps(arguments).encode()),
+        **{option: digest_of(json.dumps(words).encode()) for option, words in given.items()},
         _VERSION: VERSION,
         "its Python": digest_of(repr([sys.executable, sys.version]).encode()),
         _PLACE: os.path.dirname(__file__),
@@ -83,16 +85,15 @@ def _user() -> int | str:
     return os.getuid()
 
 
-def _arguments(options: argparse.Namespace) -> list[str]:
-    arguments: list[str] = []
-    for name in _FILES:
-        if (file := getattr(options, name)) is not None:
-            arguments += [f"--{name.replace('_', '-')}", os.path.realpath(os.path.expanduser(file))]
-    for name in _VALUES:
+def _given(options: argparse.Namespace) -> dict[str, list[str]]:
+    """By option that is given and changes what is served, the arguments that have it."""
+    given: dict[str, list[str]] = {}
+    for name in (*_FILES, *_VALUES):
         if (value := getattr(options, name)) is not None:
-            arguments.append(f"--{name.replace('_', '-')}={value}")
-    arguments += [switch for name, (switch, on) in _SWITCHES.items() if getattr(options, name) is on]
-    return arguments
+            option = f"--{name.replace('_', '-')}"
+            is_file = name in _FILES
+            given[option] = [option, os.path.realpath(os.path.expanduser(value))] if is_file else [f"{option}={value}"]
+    return given | {switch: [switch] for name, (switch, on) in _SWITCHES.items() if getattr(options, name) is on}
 
 
 def _parts_of_environment(options: argparse.Namespace, config: str, environ: Mapping[str, str]) -> dict[str, str]:

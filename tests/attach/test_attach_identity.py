@@ -77,7 +77,7 @@ def test_it_is_told_in_what_two_hubs_differ_and_no_value(config: Path) -> None:
     assert difference(one, identity(config).parts) == []
     assert difference(one, identity(config, PATH="/usr/bin").parts) == ["PATH"]
     assert difference(one, identity(config, "--no-strict", TOKEN_OF_MINE="1").parts) == [
-        "its options",
+        "--no-strict",
         "the variable TOKEN_OF_MINE",
     ]
     assert difference(one, identity(config, "--hub", "work").parts) == ["--hub"]

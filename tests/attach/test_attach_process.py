@@ -283,7 +283,7 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
         logged = (await command("logs")).stdout
         assert f"as process {hub['pid']}" in logged
         assert f"as process {another}" in logged
-        assert f"there is no hub 'home': {hub['id']} (work)" in (await command("stop", "home")).stderr
+        assert f"there is no hub 'home', but:\n{hub['id']} (work) serves " in (await command("stop", "home")).stderr
         assert f"the client 'test' of process {os.getpid()} in {os.getcwd()} disconnected" in logged
         assert "the hub work ends: `fastmcp-aggregator stop` has told it to" in logged
         assert all(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line) for line in logged.splitlines())

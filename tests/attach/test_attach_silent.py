@@ -71,9 +71,12 @@ def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeyp
 
 
 def test_hubs_of_one_name_are_told_apart_by_their_ids() -> None:
-    hubs = [{"id": name, "name": "work", "config": "/c"} for name in ("aa", "bb")]
+    hubs = [{"id": name, "name": "work", "config": "/c", "clients": []} for name in ("aa", "bb")]
+    hubs[1]["clients"] = [{"name": "Zed"}, {"name": None}]
     others = [{"id": "cc", "name": None, "config": "/d"}]
-    with pytest.raises(UsageError, match=r"say which hub: aa \(work\), bb \(work\)$"):
+    with pytest.raises(
+        UsageError, match=r"say which hub:\naa \(work\) serves /c\nbb \(work\) serves /c for Zed, a client$"
+    ):
         chosen("work", [*hubs, *others])
     assert chosen("bb", [*hubs, *others]) is hubs[1]
 

@@ -14,6 +14,7 @@ from fastmcp_aggregator.attach.identity import difference
 from fastmcp_aggregator.attach.starting import record_of
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import UsageError
+from fastmcp_aggregator.escaping import printable
 
 Status = Mapping[str, Any]
 _NOTED = ("name", "config", "pid")
@@ -70,13 +71,15 @@ def chosen(word: str | None, hubs: Sequence[Status]) -> Status | None:
     fitting = [hub for hub in hubs if is_named(hub, word)]
     if len(fitting) == 1:
         return fitting[0]
-    names = ", ".join(_told(hub) for hub in fitting or hubs)
-    raise UsageError(f"say which hub: {names}" if word is None or fitting else f"there is no hub {word!r}: {names}")
+    known = "".join(f"\n{_told(hub)}" for hub in fitting or hubs)
+    raise UsageError(f"say which hub:{known}" if word is None or fitting else f"there is no hub {word!r}, but:{known}")
 
 
 def _told(hub: Status) -> str:
-    """Its id, which no other has, and its name, which those of other versions may have."""
-    return f"{hub['id']} ({hub['name']})" if hub["name"] else str(hub["id"])
+    """Its id, which no other has; its name, which those of other versions may have; and what people know it by."""
+    name = f" ({hub['name']})" if hub["name"] else ""
+    clients = ", ".join(client["name"] or "a client" for client in hub.get("clients") or ())
+    return printable(f"{hub['id']}{name} serves {hub['config']}{f' for {clients}' if clients else ''}")
 
 
 def refuse_url(word: str | None, advice: str) -> None:
