@@ -97,7 +97,10 @@ class ProviderTokens(JWTVerifier):
         self._roles_claim = roles_claim
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        found = await super().verify_token(token)
+        try:
+            found = await super().verify_token(token)
+        except RecursionError:  # JSON that is nested very deep, in the head or in the claims
+            return None
         if found is None or found.expires_at is None or not _has_begun(found.claims) or not _names_somebody(found):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)

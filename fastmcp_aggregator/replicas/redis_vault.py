@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.oauth.vault.vault import Vault, opened, place_of, sealed
+from fastmcp_aggregator.oauth.vault.vault import Vault, ending, opened, place_of, sealed
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_of, connect
 
 _LOCK_LIFE = 45.0
@@ -28,8 +28,9 @@ _UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL'
 class RedisVault(Vault):
     """Documents in one Redis. Names are hashed; what is in a document is for those who have the secret."""
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secret: str, clock: Callable[[], float] = time.time) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first document."""
+        self._clock = clock
         self._redis = connect(url)
         self._key = HKDF(SHA256(), 32, salt=PREFIX.encode(), info=b"oauth accounts").derive(secret.encode())
 
@@ -40,13 +41,15 @@ class RedisVault(Vault):
         place = place_of(kind, name)
         with self._lost():
             data: Any = await self._redis.get(_key_of(place))
-        return None if data is None else opened(self._key, place, data)
+        return None if data is None else self._opened(place, data)
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
         place = place_of(kind, name)
         milliseconds = None if lifetime is None else max(1, int(lifetime * 1000))
+        until = "0" if lifetime is None else repr(self._clock() + lifetime)
+        data = until.encode() + b"\n" + sealed(self._key, ending(place, until), document)
         with self._lost():
-            await self._redis.set(_key_of(place), sealed(self._key, place, document), px=milliseconds)
+            await self._redis.set(_key_of(place), data, px=milliseconds)
 
     async def remove(self, kind: str, name: str) -> bool:
         with self._lost():
@@ -56,7 +59,7 @@ class RedisVault(Vault):
         place = place_of(kind, name)
         with self._lost():
             data: Any = await self._redis.getdel(_key_of(place))
-        return None if data is None else opened(self._key, place, data)
+        return None if data is None else self._opened(place, data)
 
     async def all(self, kind: str) -> list[bytes]:
         found = []
@@ -65,8 +68,8 @@ class RedisVault(Vault):
                 data: Any = await self._redis.get(key)
                 place = key.decode("latin-1").rpartition(":")[2]
                 with suppress(VaultError):
-                    if data is not None:
-                        found.append(opened(self._key, place, data))
+                    if data is not None and (document := self._opened(place, data)) is not None:
+                        found.append(document)
         return found
 
     @asynccontextmanager
@@ -88,6 +91,13 @@ class RedisVault(Vault):
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+    def _opened(self, place: str, data: bytes) -> bytes | None:
+        """None if its time is over: Redis forgets it then, but whoever can write there could have it stay."""
+        until, _, body = data.partition(b"\n")
+        document = opened(self._key, ending(place, until.decode("latin-1")), body)
+        ends = float(until)
+        return None if ends and ends <= self._clock() else document
 
     def _lost(self) -> _Lost:
         return _Lost(str(self))

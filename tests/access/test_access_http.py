@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -229,6 +230,12 @@ async def test_a_key_of_the_provider_that_comes_or_goes_is_known_within_the_boun
 async def test_a_token_without_a_signature_does_not_let_in(tmp_path: Path) -> None:
     head = "eyJhbGciOiJub25lIn0"
     assert await principal(provider(tmp_path, tokens=True), f"{head}.{token().split('.')[1]}.") is None
+
+
+@pytest.mark.parametrize("nested", ["[" * 40_000, '{"a":' * 10_000])
+async def test_a_token_whose_head_is_nested_deep_does_not_let_in(tmp_path: Path, nested: str) -> None:
+    head = urlsafe_b64encode(nested.encode()).decode().rstrip("=")
+    assert await principal(provider(tmp_path, tokens=True), f"{head}.e30.AA") is None
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,22 @@ async def test_documents_are_for_those_who_have_the_secret_and_for_their_place(r
     await client.aclose()
 
 
+async def test_a_document_is_over_when_its_time_is_though_redis_still_has_it(redis: RedisServer) -> None:
+    now = 1000.0
+    vault, client = RedisVault(redis.url, SECRET, lambda: now), connect(redis.url)
+    await vault.keep("login", "alice", b"of alice", lifetime=60)
+    (key,) = [key async for key in client.scan_iter("*")]
+    kept = await client.get(key) or b""
+    assert await vault.read("login", "alice") == b"of alice"
+    now += 60
+    assert await vault.read("login", "alice") is None
+    assert await vault.all("login") == []
+    await client.set(key, b"9" + kept)
+    with pytest.raises(VaultError):
+        await vault.take("login", "alice")
+    await client.aclose()
+
+
 async def _read(vault: RedisVault, name: str) -> bytes | None:
     try:
         return await vault.read("tokens", name)

@@ -113,6 +113,11 @@ def place_of(kind: str, name: str) -> str:
     return f"{kind}-{digest[:40]}"
 
 
+def ending(place: str, until: str) -> str:
+    """What a document is sealed for whose time ends: its place, and when."""
+    return f"{place}\n{until}"
+
+
 def sealed(key: bytes, place: str, document: bytes) -> bytes:
     nonce = os.urandom(_NONCE)
     return nonce + AESGCM(key).encrypt(nonce, document, place.encode())
@@ -201,7 +206,7 @@ class FileVault(Vault):
                 f"{self._directory / place} cannot be read: it is no file of tokens; log in again"
             ) from None
         key = self._keys.of(source.decode("latin-1"))
-        document = opened(key, f"{place}\n{until.decode('latin-1')}", data)
+        document = opened(key, ending(place, until.decode("latin-1")), data)
         return None if ends and ends <= self._clock() else document
 
     def _keep(self, place: str, document: bytes, lifetime: float | None) -> None:
@@ -209,7 +214,7 @@ class FileVault(Vault):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             source, key = self._keys.new()
             until = "0" if lifetime is None else repr(self._clock() + lifetime)
-            body = sealed(key, f"{place}\n{until}", document).hex()
+            body = sealed(key, ending(place, until), document).hex()
             write_whole(self._directory / place, f"{source}\n{until}\n{body}", mode=PRIVATE)
         except OSError as error:
             raise VaultError(f"{self._directory} cannot be written to: {error.strerror}") from None
