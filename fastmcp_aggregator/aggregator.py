@@ -104,7 +104,9 @@ class Aggregator(VirtualServer):
         """
         require_parts(OF_SERVING)
         self._whole = config
-        self._groups = load_groups(groups, config.servers)
+        self._keys = {*config.servers}
+        """Of all servers that there have been."""
+        self._groups = load_groups(groups, config.servers, config.disabled)
         self._groups_source = self._groups.path or groups
         self._only = only
         self._virtual_servers: dict[tuple[str, bool | None], VirtualServer] = {}
@@ -153,7 +155,8 @@ class Aggregator(VirtualServer):
         async with self._reloads:
             source = self._whole.path or self._whole if config is None else config
             try:
-                self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, self.settings.strict))
+                strict = self.settings.strict
+                self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, strict, self._keys))
             except ConfigError as error:
                 self.config_problem = error
                 raise
@@ -206,7 +209,7 @@ class Aggregator(VirtualServer):
         async with self._reloads:
             for config, groups in self._readings():
                 try:
-                    self._take_up(*await asyncio.to_thread(_read, config, groups, self.settings.strict))
+                    self._take_up(*await asyncio.to_thread(_read, config, groups, self.settings.strict, self._keys))
                 except ConfigError as error:
                     errors.append(error)
                 else:
@@ -242,6 +245,10 @@ class Aggregator(VirtualServer):
         warn_of_misspelt_fields(needed.servers, former)
         changes = changes_between(self._whole, config)
         self._whole = config
+        self._keys.update(config.servers)
+        if (gone := groups.absent - config.disabled) and groups != before:
+            text = "%s names %s, which %s no longer has; take it out before the next start, which would fail"
+            logger.warning(text, groups.source, ", ".join(map(repr, sorted(gone))), config.source)
         if groups.path is not None and groups != before:
             changes.append("groups changed")
         if changes:
@@ -395,9 +402,12 @@ class Aggregator(VirtualServer):
         return self._groups[group_id] if group_id in self._groups else Group(group_id)
 
 
-def _read(config: ConfigSource, groups: GroupsSource, strict: bool) -> tuple[McpConfig, Groups]:
+def _read(
+    config: ConfigSource, groups: GroupsSource, strict: bool, former: Collection[str]
+) -> tuple[McpConfig, Groups]:
+    """Groups may name servers that were there before: who takes a server away is not made to wait for the groups."""
     checked = load_config(config, strict=strict)
-    return checked, load_groups(groups, checked.servers)
+    return checked, load_groups(groups, checked.servers, checked.disabled.union(former))
 
 
 def _combined(errors: Sequence[ConfigError]) -> ConfigError:

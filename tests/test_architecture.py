@@ -150,6 +150,7 @@ TELLS_THE_DATE = {
     "oauth.tokens": "the date on which a token ends is kept",
     "oauth.logins": "when a login was begun is kept, for other replicas",
     "oauth.vault.vault": "the date on which a document ends is kept",
+    "replicas.redis_vault": "the date on which a document ends is kept",
     "replicas.seal": "a message is good for a minute, by the clocks of two machines",
     "observability.audit_log": "when each line was written",
     "scaffold.project": "the year of a new project's licence",

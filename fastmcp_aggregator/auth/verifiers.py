@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -25,6 +27,9 @@ from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
+logger = logging.getLogger(__name__)
+_PATIENCE = 10.0
+"""Seconds that the provider has to send its keys, however slowly."""
 _KEY_HEADER = b"x-api-key"
 _STANDARD_HEADER = b"authorization"
 
@@ -98,7 +103,11 @@ class ProviderTokens(JWTVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:
-            found = await super().verify_token(token)
+            async with asyncio.timeout(_PATIENCE):
+                found = await super().verify_token(token)
+        except TimeoutError:
+            logger.debug("a token cannot be checked: the provider's keys have not come within %g s", _PATIENCE)
+            return None
         except RecursionError:  # JSON that is nested very deep, in the head or in the claims
             return None
         if found is None or found.expires_at is None or not _has_begun(found.claims) or not _names_somebody(found):

@@ -51,10 +51,11 @@ def require_right_entries(config: McpConfig) -> None:
 def _loaded(source: str | Path | Mapping[str, Any], environ: Mapping[str, str]) -> McpConfig:
     name = _name(source)
     root = Location(name)
-    servers = _read(source, root, Measured(with_working_folder(environ)))
+    read = _read(source, root, Measured(with_working_folder(environ)))
+    servers = {key: server for key, server in read.items() if server is not None}
     if not isinstance(source, Mapping):
         _report_recursion(servers, str(source), root)
-    config = McpConfig(servers, name)
+    config = McpConfig(servers, name, frozenset(read.keys() - servers.keys()))
     if len(root.problems) > len(config.problems):  # something is wrong besides single servers
         raise ConfigError(name, root.problems)
     for server in servers.values():
@@ -75,12 +76,14 @@ def _is_json_text(source: str | Path) -> bool:
 
 def _read(
     source: str | Path | Mapping[str, Any], root: Location, environ: Mapping[str, str]
-) -> dict[str, ServerConfig]:
+) -> dict[str, ServerConfig | None]:
+    """By key the server, None if it is disabled."""
     document = source if isinstance(source, Mapping) else _parsed(source, root)
     if document is None and root.problems:
         return {}
     try:
-        return _servers(document, root, environ)
+        entries, place = entries_of(document, root), root.at("mcpServers")
+        return {key: read_server(key, entry, place.at(key), environ) for key, entry in entries.items()}
     except RecursionError:
         root.report("is nested too deeply")
     except TooLong:
@@ -93,15 +96,6 @@ def _parsed(source: str | Path, root: Location) -> Any:
         root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
         return None
     return read_json(Path(source), root, takes_comments=True)
-
-
-def _servers(document: object, root: Location, environ: Mapping[str, str]) -> dict[str, ServerConfig]:
-    servers: dict[str, ServerConfig] = {}
-    for key, entry in entries_of(document, root).items():
-        server = read_server(key, entry, root.at("mcpServers").at(key), environ)
-        if server is not None:
-            servers[key] = server
-    return servers
 
 
 def _report_recursion(servers: Mapping[str, ServerConfig], config: str, root: Location) -> None:

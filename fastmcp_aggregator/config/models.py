@@ -138,6 +138,8 @@ class McpConfig:
 
     servers: Mapping[str, ServerConfig]
     source: str
+    disabled: frozenset[str] = frozenset()
+    """The keys of the others."""
 
     @property
     def problems(self) -> tuple[ConfigProblem, ...]:
@@ -152,7 +154,9 @@ class McpConfig:
 
     def only(self, keys: Collection[str]) -> McpConfig:
         """The same with these servers alone."""
-        return McpConfig({key: server for key, server in self.servers.items() if key in keys}, self.source)
+        return McpConfig(
+            {key: server for key, server in self.servers.items() if key in keys}, self.source, self.disabled
+        )
 
 
 def changes_between(before: McpConfig, after: McpConfig) -> list[str]:

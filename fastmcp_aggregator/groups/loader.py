@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ _MOST_LISTED = 50
 """Servers that a message names."""
 
 
-def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str]) -> Groups:
+def load_groups(
+    source: str | Path | Mapping[str, Any] | Groups | None, servers: Collection[str], absent: Collection[str] = ()
+) -> Groups:
     """Load the groups of a file (its path) or of a dict of the same shape; `servers` are the configured server keys.
+    Groups may also name what is `absent`, and are without it.
 
     Without a source there is one group, `default`, with all servers. That a tool exists is not checked here: what a
     server offers is known only once it has been listed.
@@ -30,11 +34,21 @@ def load_groups(source: str | Path | Mapping[str, Any] | Groups | None, servers:
         ConfigError: with every problem that was found.
     """
     name = source.source if isinstance(source, Groups) else str(source) if isinstance(source, str | Path) else FROM_DICT
-    groups = {group.id: group for group in _read(source, name, servers)}
+    read = _read(source, name, {**dict.fromkeys(servers), **dict.fromkeys(absent)})
+    groups = {group.id: _among(group, servers) for group in read}
     if DEFAULT_GROUP not in groups:
         everything = Group(DEFAULT_GROUP, "Default", "All servers.", tuple(servers), is_implied=True)
         groups = {DEFAULT_GROUP: everything, **groups}
-    return Groups(groups, "" if source is None else name)
+    named = frozenset(key for group in read for key in group.servers)
+    return Groups(groups, "" if source is None else name, named.difference(servers))
+
+
+def _among(group: Group, servers: Collection[str]) -> Group:
+    gone = [key for key in group.servers if key not in servers]
+    if not gone:
+        return group
+    tools = tuple(tool for tool in group.tools if tool.partition(":")[0] not in gone or ":" not in tool)
+    return replace(group, servers=tuple(key for key in group.servers if key in servers), tools=tools)
 
 
 def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:

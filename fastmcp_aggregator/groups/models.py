@@ -42,6 +42,8 @@ class Groups:
 
     by_id: Mapping[str, Group] = field(default_factory=dict)
     source: str = ""
+    absent: frozenset[str] = frozenset()
+    """Servers that the file names and that are not served now; the groups are without them."""
 
     def __getitem__(self, group_id: str) -> Group:
         return self.by_id[group_id]

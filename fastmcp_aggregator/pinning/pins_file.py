@@ -11,7 +11,7 @@ from typing import Any
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.fields import kind_of
-from fastmcp_aggregator.files.atomic import PUBLIC, write_whole
+from fastmcp_aggregator.files.atomic import PUBLIC, require_no_link_to_nothing, write_whole
 from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.pinning.definitions import Pinned, ServerPins, pinned
 
@@ -51,6 +51,7 @@ def add_pins(path: Path, pins: Mapping[str, ServerPins]) -> None:
         ConfigError: as when it is read.
         AggregatorError: it cannot be written; the file is as it was.
     """
+    require_no_link_to_nothing(path)
     with locked(path):
         write_pins(path, {**(read_pins(path) if path.exists() else {}), **pins})
 

@@ -12,7 +12,7 @@ from fastmcp_aggregator.config.documents import Location, parse_json, text_of
 from fastmcp_aggregator.config.jsonc import with_member
 from fastmcp_aggregator.config.loader import entries_of
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.files.atomic import PUBLIC
+from fastmcp_aggregator.files.atomic import PUBLIC, require_no_link_to_nothing
 from fastmcp_aggregator.scaffold.rules import Plan
 
 
@@ -42,6 +42,7 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
         ConfigError: the file is no config.
         AggregatorError: it has a server of this name, or the file cannot be put where it is said to be.
     """
+    require_no_link_to_nothing(path)
     if not path.exists():
         if not path.absolute().parent.is_dir():
             raise AggregatorError(f"there is no folder {path.absolute().parent} for the config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ from fastmcp.server.auth import AccessToken, AuthProvider
 from joserfc.jwk import RSAKey
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.harness import LEGACY, config
 from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, token
@@ -28,6 +29,7 @@ from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
+from fastmcp_aggregator.auth import verifiers
 from fastmcp_aggregator.auth.claims import principal_of
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
@@ -190,6 +192,30 @@ async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
 ) -> None:
     found = await principal(provider(tmp_path, tokens=True), token(**claims))
     assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
+
+
+async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verifiers, "_PATIENCE", 0.05)
+    is_asked = asyncio.Event()
+
+    async def spaces() -> AsyncIterator[bytes]:
+        is_asked.set()
+        while True:
+            yield b" "
+            await asyncio.sleep(0.01)
+
+    async def keys(_: Request) -> Response:
+        return StreamingResponse(spaces(), media_type="application/json")
+
+    async with support.serving.served(Starlette(routes=[Route("/jwks.json", keys)])) as front:
+        settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": f"{front.origin}/jwks.json"}
+        auth = auth_from_settings(load_settings(**settings))
+        assert auth is not None
+        found = await asyncio.gather(*(principal(auth, token(kid=f"k{number}")) for number in range(5)))
+        assert (found, is_asked.is_set()) == ([None] * 5, True)
+        await front.abort()
 
 
 async def test_a_key_of_the_provider_that_comes_or_goes_is_known_within_the_bounds_that_are_told(

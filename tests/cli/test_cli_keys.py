@@ -111,6 +111,23 @@ def test_one_of_several_keys_of_an_owner_is_revoked_by_its_id(tmp_path: Path) ->
     assert read_keys(Path(file)) == (other,)
 
 
+def test_several_keys_of_an_owner_are_revoked_only_if_all_are_meant(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "keys.json")
+    for name in ("alice", "alice", "bob"):
+        assert main(["keys", "create", name, "--file", file]) == 0
+    first, second, other = read_keys(Path(file))
+    assert main(["keys", "revoke", "alice", "--file", file]) == 2
+    assert read_keys(Path(file)) == (first, second, other)
+    said = capfd.readouterr().err
+    assert "'alice' has 2 keys (" in said
+    assert f"{second.id} of 20" in said
+    assert "): give the id of one of them, or --all" in said
+    assert main(["keys", "revoke", "alice", "--all", "--file", file]) == 0
+    assert read_keys(Path(file)) == (other,)
+
+
 def test_the_file_may_be_named_by_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTMCP_AGGREGATOR_KEYS_FILE", str(tmp_path / "from-environment.json"))
     assert main(["keys", "create", "alice"]) == 0
@@ -156,6 +173,7 @@ def test_a_file_that_is_wrong_is_not_written_over(tmp_path: Path) -> None:
         ["keys", "revoke"],
         ["keys", "list", "alice"],
         ["keys", "list", "--groups", "a"],
+        ["keys", "list", "--all"],
         ["keys", "revoke", "alice", "--days", "3"],
         ["keys", "create", "alice", "--days", "0"],
         ["keys", "create", "alice", "--days", "999999999"],

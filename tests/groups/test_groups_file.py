@@ -123,9 +123,8 @@ async def test_a_groups_file_that_is_broken_does_not_hold_up_the_config(
     [
         ("{", "{", ["mcp.json $: is not valid JSON", "group.json $: is not valid JSON"]),
         ("{", json.dumps({"web": {"servers": ["c"]}}), ["mcp.json $: is not valid JSON", "there is no server 'c'"]),
-        (json.dumps(config(a=lean())), "{", ["group.json: 1 problem", "is not valid JSON"]),
     ],
-    ids=["both are broken", "groups need the broken config", "kept groups need the old config"],
+    ids=["both are broken", "groups need the broken config"],
 )
 async def test_where_neither_can_be_used_alone_everything_stays_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, servers: str, groups: str, problems: list[str]
@@ -142,18 +141,32 @@ async def test_where_neither_can_be_used_alone_everything_stays_as_it_is(
         assert files.hub.group_info("web").servers == ("a", "b")
 
 
-async def test_a_config_without_a_server_that_a_group_names_does_not_hold_up_what_another_group_loses(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_broken", [False, True], ids=["the groups file is right", "the groups file is broken"])
+async def test_a_server_is_taken_away_although_a_group_still_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_broken: bool
 ) -> None:
     files = Files(tmp_path)
     async with files.followed():
         files.config.write_text(json.dumps(config(a=lean())))
-        files.groups.write_text(json.dumps({"web": {"servers": ["a"]}, "other": {"servers": ["b"]}}))
+        groups = {"web": {"servers": ["a", "b"], "tools": ["a:echo", "b:echo"]}, "other": {"servers": ["b"]}}
+        files.groups.write_text("{" if is_broken else json.dumps(groups))
         said = await files.read_again(caplog)
-        assert f"{files.config} cannot be used as it is now" in said
-        assert "there is no server 'b'" in said
+        assert (
+            f"{files.groups} names 'b', which {files.config} no longer has; take it out before the next start" in said
+        )
+        assert list(files.hub.health()) == ["a"]
         assert files.hub.group_info("web").servers == ("a",)
-        assert list(files.hub.health()) == ["a", "b"]
+        files.config.write_text(json.dumps(config(a=lean(), b=lean())))
+        files.groups.write_text(json.dumps(groups))
+        files.hub._backend.files.ask()
+        await until(lambda: files.hub.group_info("web").servers == ("a", "b"))
+        assert files.hub.group_info("web").tools == ("a:echo", "b:echo")
+
+
+async def test_a_group_may_name_a_server_that_is_disabled(tmp_path: Path) -> None:
+    off = config(a=lean(), b={**lean(), "disabled": True})
+    app = build_aggregator(off, groups={"web": {"servers": ["a", "b"], "tools": ["a:echo", "b:echo"]}})
+    assert (app.group_info("web").servers, app.group_info("web").tools) == (("a",), ("a:echo",))
 
 
 async def test_a_group_that_is_served_alone_changes_beside_a_broken_config(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastmcp_aggregator import load_config
-from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.errors import AggregatorError, ConfigError
 from fastmcp_aggregator.files.atomic import write_whole
 from fastmcp_aggregator.scaffold.entries import Addition, addition, entry_for
 from fastmcp_aggregator.scaffold.rules import Plan
@@ -73,6 +73,12 @@ def test_what_is_no_config_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_config_in_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(match="there is no folder"):
         addition(tmp_path / "none" / "mcp.json", "a", {})
+
+
+def test_a_config_that_is_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AggregatorError, match=r"is a link to .*, which is not there"):
+        addition(tmp_path / "mcp.json", "a", {"command": "x"})
 
 
 def test_a_config_that_cannot_be_written_is_said(tmp_path: Path) -> None:

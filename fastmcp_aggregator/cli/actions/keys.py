@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
             _warn_of_unknown_groups(rights[0] or (), options.settings)
             return _create(path, options.name, rights, options.days, as_json=options.json)
         case "revoke":
-            return _revoke(path, options.name, as_json=options.json)
+            return _revoke(path, options.name, all_of_them=options.all, as_json=options.json)
         case _:
             return _list(path, as_json=options.json)
 
@@ -76,11 +76,15 @@ def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json:
     return FINE
 
 
-def _revoke(path: Path, name: str, *, as_json: bool) -> int:
+def _revoke(path: Path, name: str, *, all_of_them: bool, as_json: bool) -> int:
     gone: list[ApiKey] = []
 
     def without(known: tuple[ApiKey, ...]) -> list[ApiKey]:
-        gone.extend([key for key in known if key.name == name] or [key for key in known if key.id == name])
+        named = [key for key in known if key.name == name]
+        if len(named) > 1 and not all_of_them:
+            told = ", ".join(f"{key.id} of {key.created:%Y-%m-%d %H:%M}" for key in named)
+            raise UsageError(f"{name!r} has {len(named)} keys ({told}): give the id of one of them, or --all")
+        gone.extend(named or [key for key in known if key.id == name])
         return [key for key in known if key not in gone]
 
     read_keys(path)  # which tells if there is none

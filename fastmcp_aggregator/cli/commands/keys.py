@@ -18,6 +18,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--roles", metavar="A,B", help="create: what the owner may do: call, metrics, observe, operate (default call)"
     )
     parser.add_argument("--days", metavar="N", type=int, help="create: days until it expires (default never)")
+    parser.add_argument("--all", action="store_true", help="revoke: all keys of this name, if there are several")
     add_json(parser)
     add_settings(parser)
 
@@ -27,6 +28,8 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("`list` takes no NAME" if options.name else f"`{options.action}` needs a NAME")
     if options.action != "create" and any(given is not None for given in (options.groups, options.roles, options.days)):
         parser.error("--groups, --roles and --days go with create")
+    if options.all and options.action != "revoke":
+        parser.error("--all goes with revoke")
     if options.days is not None and not 1 <= options.days <= _MOST_DAYS:
         parser.error(f"--days must be a number from 1 to {_MOST_DAYS}")
 

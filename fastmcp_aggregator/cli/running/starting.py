@@ -104,7 +104,7 @@ def load_named_groups(options: argparse.Namespace, config: McpConfig, settings: 
         ConfigError: with all problems of the groups file.
         UsageError: there is no group of the id that was asked for.
     """
-    groups = load_groups(settings.groups_file, config.servers)
+    groups = load_groups(settings.groups_file, config.servers, config.disabled)
     wanted = getattr(options, "group", None)
     if wanted is not None and wanted not in groups:
         raise UsageError(f"there is no group {wanted!r}; there are: {', '.join(group.id for group in groups)}")
