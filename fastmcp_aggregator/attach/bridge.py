@@ -20,7 +20,7 @@ from fastmcp_aggregator.attach.client_session import ClientSession
 from fastmcp_aggregator.attach.connection import Connection, ConnectionState
 from fastmcp_aggregator.attach.envelope import read as envelope_of
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
-from fastmcp_aggregator.attach.identity import HubIdentity, difference
+from fastmcp_aggregator.attach.identity import HubIdentity, difference, how_to_share
 from fastmcp_aggregator.attach.peer import has_sent
 from fastmcp_aggregator.attach.probe import WORK_INTERVAL, Probe, Work
 from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
@@ -292,19 +292,19 @@ class Bridge:
             record = None if hub_id == mine.id else record_of(hub_id)
             if record is None or record.get("config") != mine.config or record.get("name") != mine.name:
                 continue  # who gives a hub a name wants another one
-            differs = ", ".join(difference(mine.parts, record.get("parts") or {}))
+            differs = difference(mine.parts, record.get("parts") or {})
             greeting.say(
                 f"The hub {record.get('name') or hub_id} serves {mine.config} too, and differs from that of this "
-                f"client in {differs}. To share one, start all clients with the same, or with --hub NAME."
+                f"client in {', '.join(differs)}. To share one, {how_to_share(differs)}."
             )
 
     def _serve_alone(self, why: str, *, is_failure: bool = False) -> None:
         """With `is_failure`, its own server most likely ends, too, and says the reason: that comes first, alone."""
         self._why_alone = why
         if is_failure:
-            self._unsaid = f"No hub serves this client: {why}. It has servers of its own."
+            self._unsaid = f"No hub serves this client: {why}. It starts servers of its own."
         else:
-            greeting.say(f"No hub serves this client: {why}. It gets servers of its own.")
+            greeting.say(f"No hub serves this client: {why}. It starts servers of its own.")
         output, input_, exit_code = own_server(self._own_arguments)
         self._connection = Connection(output, outlet=input_, exit_code=exit_code)
         self._attached(self._connection)

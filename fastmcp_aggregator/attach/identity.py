@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fastmcp_aggregator.attach.folder import Unusable
@@ -44,6 +44,13 @@ def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
     told = [_told(name, one.get(name), other.get(name)) for name in names]
     return ["--hub"] if "--hub" in names else sorted(told)
+
+
+def how_to_share(differs: Iterable[str]) -> str:
+    """What to do so that clients of hubs that differ so share one."""
+    if any(each.startswith(_VERSION) for each in differs):
+        return "restart the clients of the older version"
+    return "start all clients with the same, or with --hub NAME"
 
 
 def _told(name: str, here: str | None, there: str | None) -> str:

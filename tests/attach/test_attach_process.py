@@ -398,6 +398,7 @@ async def test_another_version_has_a_hub_of_its_own_and_disturbs_nobody(tmp_path
         assert old.stderr == b""
         said = f"differs from that of this client in its version (99.0 here, {VERSION} there), where its program is ("
         assert said.encode() in new.stderr
+        assert b"To share one, restart the clients of the older version." in new.stderr
         status = (await command("status")).stdout
         assert f"its version ({VERSION} here, 99.0 there)" in status
         assert status.count("to share one, restart the clients of the older version") == 2

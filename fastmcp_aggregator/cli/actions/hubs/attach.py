@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _serve_alone(why: str, arguments: list[str]) -> int:
-    say(f"No hub serves this client: {why}. It gets servers of its own.")
+    say(f"No hub serves this client: {why}. It starts servers of its own.")
     return _serve_instead(arguments)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable
+from fastmcp_aggregator.attach.identity import how_to_share
 from fastmcp_aggregator.cli.actions import status as of_instance
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
@@ -84,10 +86,8 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
-    if any(what.startswith("its version") for differs in others.values() for what in differs):
-        yield "           to share one, restart the clients of the older version"
-    elif others:
-        yield "           to share one, start all clients with the same, or with --hub NAME"
+    if others:
+        yield f"           to share one, {how_to_share(chain.from_iterable(others.values()))}"
     yield from _rows("clients", [_client(client) for client in hub["clients"]] or ["none"])
     width = max((len(printable(key)) for key in hub["servers"]), default=0)
     yield from _rows("servers", [_server(key, server, width) for key, server in hub["servers"].items()] or ["none"])
