@@ -113,6 +113,8 @@ def _installed(client: ClientConfig, text: str, name: str, entry: Mapping[str, A
 def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     """What takes the entry out of the client's file, and whether this makes the file what it was before.
 
+    If others have changed the file since, servers come back that the backup has and the file has not.
+
     Raises:
         ConfigError: the file is not what it should be.
     """
@@ -122,11 +124,14 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
         return Change(path, now, now), False
     assert now is not None
     backup = _text(backup_of(path))
-    there = entries_of(client, now, path)
-    moved = [key for key in entries_of(client, backup, path) if key not in there]
+    there, earlier = entries_of(client, now, path), entries_of(client, backup, path)
+    moved = [key for key in earlier if key not in there]
     if _installed(client, backup or "", name, entry, moved) == now:
         return Change(path, now, backup), True
-    return Change(path, now, without_entry(now, client.format, [client.servers_key], name)), False
+    after = without_entry(now, client.format, [client.servers_key], name)
+    for key in moved:
+        after = with_entry(after, client.format, [client.servers_key], key, earlier[key])
+    return Change(path, now, after), False
 
 
 def told_apart(client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -719,6 +719,17 @@ def test_install_moves_servers_and_uninstall_brings_them_back(run: Run, here: Ma
     assert path.read_bytes() == before
 
 
+def test_servers_that_were_moved_come_back_to_a_file_that_the_client_has_rewritten(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = json.loads(path.read_text())
+    run("import", "--from", "cursor", "--output", "mcp.json")
+    run("install", "cursor", "--config", "mcp.json", "--move", "--yes")
+    put(path, json.dumps({**json.loads(path.read_text()), "more": 1}))
+    ended = run("uninstall", "cursor", "--yes")
+    assert "github, time: in it before the installation, and not any more; put back." in ended.err
+    assert json.loads(path.read_text()) == {**before, "more": 1}
+
+
 @pytest.mark.parametrize("options", [[], ["--move"]])
 def test_another_server_of_the_same_name_stays_and_is_told(run: Run, here: Machine, options: list[str]) -> None:
     path = here.home / ".cursor" / "mcp.json"
