@@ -90,7 +90,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
             say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
-            put_diff(shown_diff(change, _own(entries_of(client, change.before, path)[options.name])))
+            put_diff(shown_diff(change, _own(client, entries_of(client, change.before, path)[options.name])))
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -113,10 +113,11 @@ def run_uninstall(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _own(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What `install` has written of an entry, to which a person may have added more."""
-    path = (entry.get("env") or {}).get("PATH")
-    return {name: entry[name] for name in ("command", "args", "type") if name in entry} | {"PATH": path or ""}
+def _own(client: ClientConfig, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is surely of `install` in an entry, in which a person may have written anything since."""
+    words = [word for word in (entry.get("command"), *(entry.get("args") or [])) if isinstance(word, str)]
+    known = entry_for(client, ["attach", "serve", "--no-strict"], os.environ)
+    return {**known, "files": [word for word in words if os.path.isabs(word) and os.path.exists(word)]}
 
 
 def _client_file(options: argparse.Namespace) -> tuple[ClientConfig, Path]:
