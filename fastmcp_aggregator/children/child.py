@@ -273,7 +273,9 @@ class Child:
             if self._stopping.is_set() or session.lost.is_set():
                 return False
             if self._lists.are_due.is_set():
-                await self._refresh(session)
+                await wait_first(self._stopping, session.lost, timeout=self._lists.pause())
+                if not self._stopping.is_set() and not session.lost.is_set():
+                    await self._refresh(session)
             elif self._until_idle <= 0:
                 return True
             else:

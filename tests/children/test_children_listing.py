@@ -11,9 +11,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from support.harness import LEGACY, PATIENCE, lean
 from support.sessions import session_with
+from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
-from fastmcp_aggregator.children.session.listing import CheckedList, read_catalogue
+from fastmcp_aggregator.children.session.listing import CheckedList, Lists, read_catalogue
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}
@@ -282,6 +283,28 @@ async def test_what_is_listed_as_before_is_neither_checked_nor_reported_again(ca
     session.protocol_version = "2025-06-18"
     offered.append(["x", "y"])
     assert (await session.catalogue(checked=checked)).of(Kind.TOOL) is not third.of(Kind.TOOL)
+
+
+def test_lists_that_change_all_the_time_are_read_at_once_at_first_and_seldom_then() -> None:
+    async def times_read(lists: Lists, seconds: float) -> int:
+        loop, read = asyncio.get_running_loop(), 0
+        ends = loop.time() + seconds
+        while loop.time() < ends:
+            await asyncio.sleep(lists.pause())
+            read += 1
+        return read
+
+    async def storm() -> tuple[int, int, int]:
+        lists = Lists("a", 1000, lambda _, catalogue: catalogue)
+        first, then = await times_read(lists, 1), await times_read(lists, 600)
+        await asyncio.sleep(60)
+        return first, then, await times_read(lists, 1)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        first, then, later = runner.run(storm())
+    assert 8 < first < 13
+    assert 115 < then < 125
+    assert later == first
 
 
 async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 from mcp_types.methods import validate_server_result
@@ -20,8 +21,8 @@ from fastmcp_aggregator.protocol.legacy import tool_for_legacy
 
 logger = logging.getLogger(__name__)
 
-_TURN = 50
-"""Components that are checked before others get their turn, which takes about 3 ms."""
+_SLICE = 0.003
+"""Seconds of checking before others get their turn."""
 _NAMED = 3
 """Components that a report names."""
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
@@ -30,15 +31,16 @@ _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 async def conforming(server_key: str, kind: Kind, items: Sequence[Any], protocol_version: str) -> list[Any]:
     """The items that a child that speaks this version may list. The others are left out and reported."""
-    kept, faults = [], []
-    for number, item in enumerate(items, 1):
+    kept, faults, began = [], [], perf_counter()
+    for item in items:
         fault = _fault_of(kind, item, protocol_version)
         if fault is None:
             kept.append(item)
         else:
             faults.append(fault)
-        if number % _TURN == 0:
+        if perf_counter() - began > _SLICE:
             await asyncio.sleep(0)
+            began = perf_counter()
     if faults:
         named = "; ".join(faults[:_NAMED]) + ("; …" if len(faults) > _NAMED else "")
         logger.warning(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -195,6 +196,10 @@ _LISTEN_BOUND = 2.0
 """Seconds that a modern child has to agree to tell of list changes, before its lists are read all the same."""
 _CHANGE_QUIET = 0.05
 """Seconds to collect list_changed notifications before listing again."""
+_CHANGES_AT_ONCE, _CHANGE_INTERVAL = 10, 5.0
+"""Times that changed lists are read at once, and seconds between two in the long run: to read them is work for the loop
+that all share.
+"""
 _LATE = 1.0
 """Seconds that a child has to say that it has more, when it lists something else than clients are shown."""
 
@@ -210,6 +215,7 @@ class Lists:
         self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
         self._checked: dict[Kind, CheckedList] = {}
+        self._paid_until = -math.inf
         self.are_due = asyncio.Event()
 
     def have_changed(self, kinds: frozenset[Kind]) -> None:
@@ -250,12 +256,18 @@ class Lists:
         self._told = frozenset()
         return await self.read(session)
 
+    def pause(self) -> float:
+        """Seconds to wait before changed lists are read again, which is to be done then."""
+        now = asyncio.get_running_loop().time()
+        allowed = now - _CHANGES_AT_ONCE * _CHANGE_INTERVAL
+        self._paid_until = max(self._paid_until, allowed) + _CHANGE_INTERVAL
+        return max(_CHANGE_QUIET, self._paid_until - now)
+
     async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
-        """What is offered after a moment of quiet, and the kinds that the child says have changed; None: it fails.
+        """What is offered now, and the kinds that the child says have changed; None: it fails.
 
         Clients are told of these, even if they are as they were before.
         """
-        await asyncio.sleep(_CHANGE_QUIET)
         self.are_due.clear()
         told, self._told = self._told, frozenset()
         try:
