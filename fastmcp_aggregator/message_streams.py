@@ -106,10 +106,11 @@ class MessageReader(_Stream):
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
         for index, line in enumerate(lines):
-            if self.is_idle and self._take(line):
-                continue
             is_offered = self.is_idle
-            self._on_busy(lines[index + is_offered :])
+            if is_offered and self._take(line):
+                continue
+            if passed_over := lines[index + is_offered :]:
+                self._on_busy(passed_over)
             self.read(lines[index:])
             return
 

@@ -282,8 +282,9 @@ class InFlightCounter:
 
     def begin(self) -> None:
         """Count one more, until `end`."""
+        if self._count == 0:
+            self._idle.clear()
         self._count += 1
-        self._idle.clear()
 
     def end(self) -> None:
         """One is answered."""

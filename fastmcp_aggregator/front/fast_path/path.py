@@ -414,8 +414,9 @@ def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
     for name in ("name", "uri", "ref", "_meta"):
         if name in params:
             params[name] = raw_json.decode(params[name])
-    if any(name in params and not raw_json.is_object(params[name]) for name in ("arguments", "_meta")):
-        raise Declined("params")
+    for name in ("arguments", "_meta"):
+        if name in params and not raw_json.is_object(params[name]):
+            raise Declined("params")
     return params
 
 

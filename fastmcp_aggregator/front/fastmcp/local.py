@@ -29,7 +29,7 @@ class LocalComponents:
     def bypass_allowed(self) -> bool:
         """Whether the children's components are served as they are: no middleware, and no transform but our views."""
         views = self._views.transforms
-        return not self._app.middleware and all(transform in views for transform in transforms_of(self._app))
+        return not self._app.middleware and all(map(views.__contains__, transforms_of(self._app)))
 
     @property
     def has_views(self) -> bool:

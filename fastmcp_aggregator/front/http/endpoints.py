@@ -65,20 +65,21 @@ class Endpoints:
     mcp: str
     messages: str
 
-    def kind_of(self, scope: Scope, content: bytes) -> RequestKind:
-        """What a request with this body asks for."""
+    def kind_of(self, scope: Scope, content: bytes) -> tuple[RequestKind, tuple[bytes, RequestId] | None]:
+        """What a request with this body asks for; of one in a session of the transport, that session and its id."""
         path, headers = route_path(scope), head_of(scope).first
-        is_mcp = path == self.mcp
-        is_of_session = path == self.messages or (is_mcp and _SESSION in headers)
-        if is_of_session and not _may_be_request(content):
-            return RequestKind.MESSAGE
+        is_mcp, session = path == self.mcp, headers.get(_SESSION)
+        if (path == self.messages or (is_mcp and session is not None)) and not _may_be_request(content):
+            return RequestKind.MESSAGE, None
         if not is_mcp:
-            return RequestKind.WORK
-        is_modern = _is_modern(headers)
-        if is_modern and _only_listens(headers, content):
-            return RequestKind.STREAM
+            return RequestKind.WORK, None
+        if _is_modern(headers):
+            return RequestKind.STREAM if _only_listens(headers, content) else RequestKind.WORK, None
         # The SDK opens a session for what belongs to none, and to no client that has none.
-        return RequestKind.WORK if is_modern or is_of_session else RequestKind.OPENING
+        if session is None:
+            return RequestKind.OPENING, None
+        request_id = _id_of(content)
+        return RequestKind.WORK, None if request_id is None else (session, request_id)
 
     def is_of_session(self, scope: Scope) -> bool:
         """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
@@ -92,18 +93,6 @@ class Endpoints:
         """What names the session into which a request brings a message."""
         found: bytes = head_of(scope).first.get(_SESSION) or scope["query_string"]
         return found
-
-    def request_in_session(self, scope: Scope, content: bytes) -> tuple[bytes, RequestId] | None:
-        """The session and the id of a request that brings both; None: it is another, or the transport refuses it."""
-        headers = head_of(scope).first
-        session = headers.get(_SESSION)
-        if session is None or route_path(scope) != self.mcp or _is_modern(headers):
-            return None
-        try:
-            request_id = read_envelope(content).id
-        except Malformed:
-            return None
-        return None if request_id is None else (session, request_id)
 
     def is_handshake(self, content: bytes) -> bool:
         """Whether a body is a handshake. Where there are no sessions, others come without one, too."""
@@ -121,6 +110,13 @@ def _may_be_request(content: bytes) -> bool:
     Names may be written with escapes, and UTF-16 and UTF-32, which are read too, have NULs.
     """
     return b"\\u" in content or b"\0" in content or (b'"method"' in content and b'"id"' in content)
+
+
+def _id_of(content: bytes) -> RequestId | None:
+    try:
+        return read_envelope(content).id
+    except Malformed:
+        return None
 
 
 def _is_modern(headers: Mapping[bytes, bytes]) -> bool:

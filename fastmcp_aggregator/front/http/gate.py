@@ -272,24 +272,28 @@ class RequestsOfSessions:
     """
 
     def __init__(self) -> None:
-        self._over: dict[tuple[Holder, bytes, str], asyncio.Event] = {}
+        self._over: dict[tuple[Holder, bytes, str], asyncio.Event | None] = {}
+        """Of each, what is set when it is over, if somebody waits for that."""
 
     async def begin(self, holder: Holder, session: bytes, request_id: RequestId) -> bool:
         """A request begins; False: another one has its id."""
         key = holder, session, str(request_id)
         if key in self._over and not await self._is_over_soon(key):
             return False
-        self._over[key] = asyncio.Event()
+        self._over[key] = None
         return True
 
     def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
         """A request that has begun is over."""
-        self._over.pop((holder, session, str(request_id))).set()
+        over = self._over.pop((holder, session, str(request_id)))
+        if over is not None:
+            over.set()
 
     async def _is_over_soon(self, key: tuple[Holder, bytes, str]) -> bool:
         try:
             async with asyncio.timeout(_REUSE_BOUND):
-                while (over := self._over.get(key)) is not None:
+                while key in self._over:
+                    over = self._over[key] = self._over[key] or asyncio.Event()
                     await over.wait()
         except TimeoutError:
             return False
@@ -359,8 +363,7 @@ class Gate:
             except (TimeoutError, NoRoom, TooManyParts, ClientDisconnect) as error:
                 await _refuse_body(error, scope, receive, send)
                 return
-            kind = self._endpoints.kind_of(scope, content)
-            asked = None if kind is RequestKind.MESSAGE else self._endpoints.request_in_session(scope, content)
+            kind, asked = self._endpoints.kind_of(scope, content)
             is_too_long = (
                 kind is RequestKind.OPENING and len(content) > _OPENING_BYTES and self._endpoints.is_handshake(content)
             )

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import httptools
 import uvicorn
@@ -174,7 +174,7 @@ class ClientConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        cast(dict[str, Any], self.scope)[HAS_BODY] = True
+        self.scope[HAS_BODY] = True  # type: ignore[literal-required]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

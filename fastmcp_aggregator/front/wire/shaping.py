@@ -26,7 +26,7 @@ _CACHEABLE = frozenset(
         "skills/get",
     }
 )
-_MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
+_MODERN_ONLY = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
 def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any] | Raw) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def for_legacy_client(method: str, result: dict[str, Any]) -> dict[str, Any]:
         shaped = result_for_legacy(shaped)
     elif method == "tools/list" and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
         shaped = {**shaped, "tools": tools}
-    if any(key in shaped for key in _MODERN_ONLY):
+    if not _MODERN_ONLY.isdisjoint(shaped):
         shaped = {key: value for key, value in shaped.items() if key not in _MODERN_ONLY}
     meta = result.get("_meta")
     if not isinstance(meta, dict) or SERVER_INFO_META_KEY not in meta:
