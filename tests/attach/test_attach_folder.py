@@ -48,6 +48,23 @@ def test_what_is_in_the_place_of_a_socket_is_replaced_and_no_link_is_followed(pl
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_hub_that_ends_takes_away_what_is_its_own_and_not_what_another_has_made_in_an_emptied_folder(
+    is_emptied: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = Path(socket_of(HUB.id)), Path(lock_of(HUB.id))
+    with lock.open("w") as locked:
+        monkeypatch.setattr(posix, "_LOCK", locked.fileno())
+        listener = posix.Listener(posix._listening(str(path)), str(lock))
+        if is_emptied:
+            path.unlink()
+            lock.unlink()
+            assert starting.begin(HUB)
+        listener.close(b"")
+        listener.finish()
+    assert [path.exists(), lock.exists()] == [is_emptied, is_emptied]
+
+
 def test_a_hub_that_starts_is_not_taken_for_the_one_before_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one may have been killed, and its note says that it serves; who serves has to greet at once."""
     Path(lock_of(HUB.id)).write_text('{"pid": 1, "serves": true}')

@@ -73,8 +73,7 @@ class Listener:
 
     def close(self, word: bytes) -> None:
         """Tell it all whose connections have not been accepted. Who comes from now on starts another hub, later."""
-        with suppress(OSError):
-            os.unlink(self._path)
+        self._remove(self._path)
         with suppress(OSError):  # it was closed
             while True:
                 peer, _ = self._listener.accept()
@@ -85,10 +84,15 @@ class Listener:
 
     def finish(self) -> None:
         """The hub has ended: take away what others would find of it."""
-        for path in (self._path, self._lock):
-            with suppress(OSError):
-                if path is not None:
-                    os.unlink(path)
+        self._remove(self._path)
+        if self._lock is not None:
+            self._remove(self._lock)
+
+    def _remove(self, path: str) -> None:
+        """Remove what is its own: once somebody has emptied the folder, another hub may have its place there."""
+        with suppress(OSError):
+            if self._lock is None or os.path.samestat(os.stat(self._lock), os.fstat(_LOCK)):
+                os.unlink(path)
 
     def noted(self) -> bytes:
         return os.pread(_LOCK, _LONGEST_NOTE, 0)
