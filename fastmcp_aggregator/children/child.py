@@ -471,6 +471,11 @@ class Child:
         return self.offer.is_listed
 
     @property
+    def era_asleep(self) -> str | None:
+        """In which it was spoken to before it slept; None: it does not sleep, or that is not known."""
+        return self.offer.era if self.state is ChildState.SLEEPING or self.is_waking else None
+
+    @property
     def is_serving(self) -> bool:
         return self.state is ChildState.RUNNING
 

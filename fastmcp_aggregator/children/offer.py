@@ -50,6 +50,7 @@ class Offer:
         self._earlier = dict(known)
         self._screened: dict[str, Catalogue] = {}
         self._is_listed = bool(known)
+        self._era: str | None = None
         self._leaving: asyncio.TimerHandle | None = None
 
     def stand(self, catalogue: Catalogue) -> None:
@@ -72,6 +73,13 @@ class Offer:
     def since(self) -> float | None:
         """When it was read, in seconds since 1970, if that was in an earlier run."""
         return self._known.since if self._latest is None and self._of_earlier_run() is not None else None
+
+    @property
+    def era(self) -> str | None:
+        """In which the child was listed last, in this run or an earlier one; None: not yet."""
+        if self._era is None and self._of_earlier_run() is not None:
+            return self._earlier[self._profile.kind].era
+        return self._era
 
     def kinds(self) -> frozenset[Kind]:
         """The kinds of which there is something."""
@@ -100,6 +108,7 @@ class Offer:
 
     def keep(self, client_kind: str, protocol_version: str, era: str) -> None:
         """Keep it for the next run, for such clients."""
+        self._era = era
         if self._store is not None and self._known.fingerprint is not None and self._latest is not None:
             known = KnownCatalogue(replace(self._latest, version=0), protocol_version, era)  # type: ignore[arg-type]
             self._store.keep(self._key, self._known.fingerprint, client_kind, known)

@@ -15,6 +15,7 @@ from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import PATIENCE, RawClient, config, connected, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
+from support.wire import LEGACY
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
@@ -218,6 +219,38 @@ async def test_what_a_server_has_shown_counts_from_the_next_start_on(is_on_stdio
     async with hub(talking(), catalogue="on") as app, working_in(app, "/a") as one, working_in(app, "/b") as other:
         assert app.health()["a"].isolation == "directory"
         assert await pid(one) != await pid(other)
+
+
+@pytest.mark.parametrize("isolation", ["shared", "directory"])
+async def test_a_server_of_both_eras_that_sleeps_is_started_in_that_of_the_client_if_that_can_be_asked(
+    isolation: str,
+) -> None:
+    settings: dict[str, Any] = {"isolation": isolation, "start": "on_demand", "catalogue": "on"}
+    first = hub(talking(era="both"), **settings)
+    async with first, working_in(first, "/a") as client:
+        await client.names()
+    assert first._backend._catalogues is not None
+    assert first._backend._catalogues.flush(10)
+    app = hub(talking(era="both"), **settings)
+    lives = scripted(app)["a"].lives
+    async with app, working_in(app, "/a", "file:///a") as client:
+        assert app.health()["a"].state == "sleeping"
+        assert (await client.call("a:report"))["client"]["protocolVersion"] == LEGACY
+        assert app.health()["a"].state == "sleeping"
+        assert len(lives) == 1
+        lives[0].die()
+        assert (await client.call("a:report"))["client"]["protocolVersion"] == LEGACY
+
+
+async def test_what_runs_for_clients_of_the_older_era_stops_when_nobody_uses_it_as_the_server_itself() -> None:
+    async with (
+        hub(talking(era="both"), start="on_demand", idle_timeout=0.05) as app,
+        working_in(app, "/a", "file:///a") as client,
+    ):
+        for _ in range(2):
+            assert (await client.call("a:report"))["client"]["protocolVersion"] == LEGACY
+            assert len(instances(app)) == 1
+            await until(lambda: not instances(app) and app.health()["a"].state == "sleeping")
 
 
 async def test_a_server_that_asks_for_roots_when_it_starts_is_told_those_of_each_folder_from_the_first_call_on() -> (

@@ -35,6 +35,7 @@ from msgspec import Raw
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
+from fastmcp_aggregator.children.process.on_demand import stops_when_idle
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder, Usage
@@ -80,8 +81,8 @@ class Instances:
         """The sessions and places whose clients have yet to be told that they have no instance of a child any more."""
         self._serving: Counter[Child] = Counter()
         """How many requests each serves, from their beginning to their end here."""
-        self._modern_only: WeakSet[ChildSession] = WeakSet()
-        """Sessions of children that turned out to speak no legacy era."""
+        self._modern_only: WeakSet[ChildSession | Child] = WeakSet()
+        """Sessions of children, and children while they slept, that turned out to speak no legacy era."""
 
     @asynccontextmanager
     async def serving(self, child: Child, caller: Caller) -> AsyncIterator[Child]:
@@ -111,8 +112,7 @@ class Instances:
             return child
         if not child.evidence.is_shared:
             return await self._own_of(child, caller)
-        assert child.session is not None
-        return await self._in_legacy_era(child, child.session)
+        return await self._in_legacy_era(child)
 
     def look_at_paths(self, child: Child, caller: Caller, params: Params) -> None:
         """What all clients share runs in the folder of one of them: see whether this call needs its own client's."""
@@ -214,9 +214,10 @@ class Instances:
 
     def _needs_legacy_era(self, child: Child, caller: Caller) -> bool:
         """Whether the child could ask the caller more if it spoke the caller's era, which it may."""
-        if caller.is_modern or child.session is None or child.session.era == _LEGACY:
+        if caller.is_modern or child.options.era != "auto":
             return False
-        return child.options.era == "auto" and child.session not in self._modern_only and caller.can_be_asked
+        era = child.era_asleep if child.session is None else child.session.era
+        return era == _MODERN and (child.session or child) not in self._modern_only and caller.can_be_asked
 
     async def _own_of(self, child: Child, caller: Caller) -> Child:
         """The instance of the caller's account, place or session."""
@@ -347,17 +348,20 @@ class Instances:
         if instance := self._of.get(child, {}).get(session):
             self._close(instance)
 
-    async def _in_legacy_era(self, child: Child, session: ChildSession) -> Child:
+    async def _in_legacy_era(self, child: Child) -> Child:
+        known = child.session or child
         instance = self._of.setdefault(child, {}).get(_LEGACY)
         if instance is None:
             instance = self._begin(child, _LEGACY, child.context.profile, _LEGACY)
+            if child.catalogue is not None and stops_when_idle(child.server, child.options, child.catalogue):
+                self._idle[instance] = child.options.settings.idle_timeout
         await instance.until_settled()
-        if instance.is_serving:
+        if instance.catalogue is not None:  # it has been up
             return instance
         if self._of.get(child, {}).get(_LEGACY) is instance:
-            self._modern_only.add(session)
+            self._modern_only.add(known)
             self._close(instance)
-        return child if session in self._modern_only else instance
+        return child if known in self._modern_only else instance
 
     def _begin(
         self, child: Child, name: Hashable, profile: ClientProfile, era: str, server: ServerConfig | None = None
