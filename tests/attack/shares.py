@@ -322,6 +322,21 @@ async def errors(hub: Hub) -> str:
 
 
 @attack(
+    "share-left",
+    "3,000 requests without credentials, with bodies of 60 kB, whose clients leave before they are refused",
+    "they wait no longer: memory stays, others go on",
+    room="small",
+)
+async def left(hub: Hub) -> str:
+    data = b"POST /unknown HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 60000\r\n\r\n" + b" " * 60_000
+    async with others_served(hub):
+        for _ in range(30):
+            async with _open(hub, 100, lambda _: data):
+                pass
+    return "others are answered"
+
+
+@attack(
     "share-noise",
     "9,000 requests without credentials that are no HTTP",
     "the log stays small; others go on",
