@@ -105,6 +105,9 @@ def test_an_address_that_goes_on_with_wrong_credentials_is_answered_in_turns() -
         ("/mcp", 405, None, True),
         ("/mcp", 200, SimpleUser("ann"), False),
         ("/health", 200, None, False),
+        ("/ready", 503, None, False),
+        ("/health", 421, None, True),
+        ("/health", 405, None, True),
     ],
 )
 def test_what_is_answered_without_credentials_takes_turns_but_no_look(

@@ -38,6 +38,8 @@ OnRefused = Callable[[str, str, str], None]
 _SESSION = b"mcp-session-id"
 _IS_ADDRESSED = "fastmcp_aggregator.is_addressed"
 _CREDENTIALS = (b"authorization", b"x-api-key")
+_OF_LOOKS = (200, 503)
+"""Statuses of answers to looks; those with another one are refused."""
 _MOST_HOSTS = 1000
 _LONGEST_HOST = 255
 """Characters."""
@@ -259,7 +261,7 @@ def cors(origins: Sequence[str]) -> list[Middleware]:
 class AuthenticationFailures:
     """ASGI middleware that reports each refusal of credentials (401, 403, 400): client address, path, reason. Of one
     address, many of those take turns, and of all else that is answered without credentials, for the gate counts none of
-    it; but looks do not, which are cheap, and must not wait for what others of that address ask.
+    it; but looks that are answered do not, which are cheap, and must not wait for what others of that address ask.
 
     What FastMCP tells who has sent a wrong API key is about tokens that a client gets by itself: here it is about keys.
     Who has sent nothing is told nothing by it: here, what to send.
@@ -279,7 +281,8 @@ class AuthenticationFailures:
             reason = None
             if message["type"] == "http.response.start":
                 reason = _rejection_reason(scope, message)
-                if reason or not (is_known(scope) or is_look(scope)):
+                is_free = is_known(scope) or (is_look(scope) and message["status"] in _OF_LOOKS)
+                if reason or not is_free:
                     await self._refused.refuse(_whose(scope), scope.get(CONNECTION))
             if reason:
                 self._on_failure(_address(scope), scope["path"], reason)
