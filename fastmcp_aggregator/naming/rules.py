@@ -16,6 +16,7 @@ _FILLER = "_"
 HASH_DIGITS = 8
 _HASH_ALPHABET = frozenset("0123456789abcdef")
 _SMALLEST_LIMIT = 16
+_HASHED = re.compile(rf"_[0-9a-f]{{{HASH_DIGITS}}}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,15 @@ class NameRule:
         added to the config.
         """
         joined = f"{server_key}{self.separator}{original_name}" if self.prefix else original_name
-        if not self.is_strict or (self._accepts(joined) and self._is_canonical(server_key, joined)):
+        if not self.is_strict:
+            return joined
+        if self._accepts(joined) and self._is_canonical(server_key, joined) and not is_hashed(joined):
             return joined
         return self._hashed(server_key, original_name, joined)
+
+    def head(self, server_key: str) -> str:
+        """What the names of a server's components begin with, but for those that end with a hash."""
+        return self._sanitised(f"{server_key}{self.separator}")
 
     def _accepts(self, name: str) -> bool:
         within_limit = self.limit is None or len(name) <= self.limit
@@ -66,8 +73,7 @@ class NameRule:
         return not self.prefix or joined.find(self.separator) == len(server_key)
 
     def _hashed(self, server_key: str, original_name: str, joined: str) -> str:
-        # This can equal the plain name of another tool only if that tool's name was made for it; the route
-        # table settles such a case like any other conflict: the first in config order has the name.
+        # No plain name is listed that ends like a hash, so that no server can take what another's tool becomes.
         kept = None if self.limit is None else self.limit - len(_FILLER) - HASH_DIGITS
         return f"{self._sanitised(joined)[:kept]}{_FILLER}{hash_of(server_key, original_name)}"
 
@@ -133,6 +139,11 @@ def hash_of(server_key: str, original_name: str) -> str:
     # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
     identity = f"{server_key}\0{original_name}".encode(errors="surrogatepass")
     return hashlib.sha256(identity).hexdigest()[:HASH_DIGITS]
+
+
+def is_hashed(name: str) -> bool:
+    """Whether a name may be one that was shortened, or changed, for a strict client."""
+    return _HASHED.search(name) is not None
 
 
 def loose(name: str) -> str:

@@ -5,21 +5,19 @@ It is made of this child's offer alone, and stays the same object while that doe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
-from fastmcp_aggregator.naming.rules import HASH_DIGITS, SEPARATORS, NameRule, every_spelling, hash_of
+from fastmcp_aggregator.naming.rules import HASH_DIGITS, SEPARATORS, NameRule, every_spelling, hash_of, is_hashed
 from fastmcp_aggregator.naming.uris import public_uri
 from fastmcp_aggregator.protocol.legacy import tools_for_legacy
 from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
 from fastmcp_aggregator.routing.route import Route
 
-_HASHED = re.compile(rf"_[0-9a-f]{{{HASH_DIGITS}}}\Z")
 NAMED = (Kind.TOOL, Kind.PROMPT)
 
 
@@ -165,11 +163,6 @@ class Section:
             for name, place in self._by_name[kind].items():
                 found[kind].setdefault(hash_of(self._key, name), []).append(place)
         return found
-
-
-def is_hashed(name: str) -> bool:
-    """Whether a name may be one that was shortened, or changed, for a strict client."""
-    return _HASHED.search(name) is not None
 
 
 def text_of(kind: Kind, items: list[dict[str, Any]], *, is_modern: bool) -> bytes:

@@ -32,7 +32,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, C
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
-from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, loose, rule_for
+from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, is_hashed, loose, rule_for
 from fastmcp_aggregator.naming.uris import fits, host_of, public_uri, split_public_uri
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params
@@ -43,7 +43,7 @@ from fastmcp_aggregator.routing.addresses import (
     publish_tool_result,
 )
 from fastmcp_aggregator.routing.route import Route
-from fastmcp_aggregator.routing.section import NAMED, Section, is_hashed, text_of
+from fastmcp_aggregator.routing.section import NAMED, Section, text_of
 from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.sections import ToolChanges
 
@@ -374,15 +374,31 @@ class RouteTable:
     # Who has a name.
 
     def _search(self, kind: Kind, name: str) -> Route | None:
-        claims = (claim for child in self._claimants(kind, name) for claim in self._claims(child, kind, name))
+        claimants = list(self._claimants(kind, name))
+        claims = (claim for child in claimants for claim in self._claims(child, kind, name))
         best = min(claims, default=None)
-        return None if best is None else self._section(self._children[best[1]]).routes[kind][best[2]]
+        if best is None or (kind in NAMED and self._prefix and self._is_open(kind, name, best, claimants)):
+            return None
+        return self._section(self._children[best[1]]).routes[kind][best[2]]
+
+    def _is_open(self, kind: Kind, name: str, best: Claim, claimants: Sequence[Child]) -> bool:
+        """Whether something of a child of which it is not known what it offers may have the name with as much right."""
+        level, place, _ = best
+        others = (child for child in claimants if self._places[child.key] != place and self._may_have_more(child, kind))
+        return any(self._least_level(child, name) <= level for child in others)
+
+    def _least_level(self, child: Child, name: str) -> int:
+        """How the name ranks at best among the spellings of something of this child."""
+        if is_hashed(name) or any(name.startswith(rule.head(child.key)) for rule in self._listed_rules):
+            return 1
+        return 2
 
     def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
         if kind in NAMED:
             with_key = self._beginning(loose(name[:_HEAD]))
             if self._prefix:
-                return with_key
+                key, mark, _ = name.partition(":")
+                return [self._by_key[key]] if mark and key in self._by_key else with_key
             return self._children if is_hashed(name) else chain(with_key, self._having(kind, name))
         parts = split_public_uri(name) if self._prefix else None
         if parts is None:

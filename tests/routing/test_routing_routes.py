@@ -106,6 +106,41 @@ def test_a_name_that_some_client_is_shown_beats_one_that_is_only_understood() ->
     assert found(routes, "x__y") == ("x", "y")
 
 
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("key", ["pay_roll", "pay__roll", "pay.roll"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_the_name_of_a_server_that_has_not_been_listed_goes_to_no_other(kind: Kind, key: str, is_known: bool) -> None:
+    pay = child("pay", **{kind: ["roll:send", "_roll:send", "other"]})
+    rival = child(key, "x") if is_known else Child(key, None)
+    for separator in SETTINGS:
+        routes = table(pay, rival, separator=separator)
+        assert found(routes, f"{key}:send", kind) is None
+        assert found(routes, "pay:roll:send", kind) == ("pay", "roll:send")
+        assert found(routes, "pay:other", kind) == ("pay", "other")
+
+
+def test_no_tool_takes_the_name_that_anothers_becomes_for_a_strict_client() -> None:
+    honest = child("pay__roll", "send")
+    (shortened,) = listed(table(honest), CLAUDE)
+    hostile = child("pay", shortened.removeprefix("pay__"))
+    for children in ((hostile, honest), (honest, hostile)):
+        routes = table(*children)
+        assert found(routes, shortened) == ("pay__roll", "send")
+        assert len(set(listed(routes, CLAUDE))) == 2
+
+
+def test_a_spelling_that_may_be_of_a_server_that_has_not_been_listed_waits_for_it() -> None:
+    google = child("google", "drive_list", "list")
+    waiting, complete = table(google, Child("google_drive", None)), table(google, child("google_drive", "get"))
+    for name in ("google_drive_list", "google.drive_list"):
+        assert found(waiting, name) is None
+        assert found(complete, name) == ("google", "drive_list")
+    assert found(waiting, "google__drive_list") == ("google", "drive_list")
+    assert found(waiting, "google_list") == ("google", "list")
+    assert listed(waiting, separator="_") == ["google_list"]
+    assert listed(complete, separator="_") == ["google_drive_list", "google_list", "google_drive_get"]
+
+
 def test_of_two_with_an_equal_claim_the_first_in_config_order_has_the_name() -> None:
     one, other = child("a", "b_c"), child("a_b", "c")
     assert found(table(one, other), "a_b_c") == ("a", "b_c")
@@ -422,8 +457,10 @@ def test_a_name_is_looked_for_in_the_children_alone_whose_keys_it_can_begin_with
     assert set(sections) == {"server-1", "server-19", "a"}
 
 
-def test_a_listed_name_that_ends_like_a_shortened_one_is_listed_once() -> None:
+def test_a_name_that_ends_like_a_shortened_one_is_shortened_itself() -> None:
     (hashed,) = listed(table(child("a", "odd name"), prefix=False), CLAUDE, prefix=False)
     both = child("a", "odd name", hashed)
-    assert listed(table(both, prefix=False), CLAUDE, prefix=False) == [hashed]
+    first, second = listed(table(both, prefix=False), CLAUDE, prefix=False)
+    assert (first, second[: len(hashed)]) == (hashed, hashed)
+    assert len(second) == len(hashed) + 9
     assert found(table(both, prefix=False), hashed) == ("a", hashed)
