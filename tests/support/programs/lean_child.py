@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from typing import Any
 
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
@@ -21,6 +22,11 @@ BASE_TOOLS = """
     echo fail error progress hold wait release leave add_tool remove_tool environment pid params raw flood
     spam big endless junk deaf twice wrong_id mute
 """
+
+
+def wait_for(file: str) -> None:
+    while not os.path.exists(file):
+        time.sleep(0.002)
 
 
 class Child:
@@ -124,8 +130,8 @@ class Child:
     # Wire.
 
     def serve(self) -> None:
-        while self.wait_for_file and not os.path.exists(self.wait_for_file):
-            os.sched_yield()
+        if self.wait_for_file:
+            wait_for(self.wait_for_file)
         for line in sys.stdin.buffer:
             self.take(json.loads(line))
         while self.ignore_eof:
@@ -307,8 +313,8 @@ class Child:
         self.complain("holding")
 
     def call_wait(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
-        while not os.path.exists(arguments["file"]):
-            os.sched_yield()
+        self.complain("waiting")
+        wait_for(arguments["file"])
         return self.text({"waited": True})
 
     def call_release(self, _: Any, __: Any, ___: Any) -> dict[str, Any]:
