@@ -197,11 +197,9 @@ async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
 async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verifiers, "_PATIENCE", 0.05)
-    is_asked = asyncio.Event()
+    monkeypatch.setattr(verifiers, "_PATIENCE", 0.2)
 
     async def spaces() -> AsyncIterator[bytes]:
-        is_asked.set()
         while True:
             yield b" "
             await asyncio.sleep(0.01)
@@ -214,7 +212,7 @@ async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an
         auth = auth_from_settings(load_settings(**settings))
         assert auth is not None
         found = await asyncio.gather(*(principal(auth, token(kid=f"k{number}")) for number in range(5)))
-        assert (found, is_asked.is_set()) == ([None] * 5, True)
+        assert found == [None] * 5
         await front.abort()
 
 
