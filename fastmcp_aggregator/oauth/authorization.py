@@ -2,13 +2,19 @@
 
 The first half makes the address that a browser is sent to, and what has to be remembered; the second takes what the
 browser brings back. So they may be in two processes.
+
+Theory. A hostile authorization server may send a browser on to an honest one, for the honest one's code to be brought
+to us as the answer of the hostile one, and presented there (a mix-up). Few say who they are (`iss`). So browsers come
+back to an address of its own for each issuer, and a client is registered with that of its issuer alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from string import whitespace
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
@@ -28,6 +34,9 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 _OFFLINE = "offline_access"
 _MOST = 4096
 """Characters of what a browser brings."""
+_DIGITS = 32
+"""Of an issuer's digest: nobody finds another issuer with the same."""
+_ANOTHERS = "what came back is from another authorization server than that of this login"
 _AROUND = f"{whitespace}\"'<>"
 """What may stand around an address that is pasted."""
 _REFUSALS = {
@@ -48,6 +57,18 @@ _REFUSALS = {
 
 class Refused(OAuthError):
     """The authorization server, or the person there, has refused."""
+
+
+class MixedUpError(Refused):
+    """What came back is of another authorization server than the login's."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationResponse:
+    """What a browser brings: the address to which it came, and its query, each name once."""
+
+    address: str
+    query: Mapping[str, str] = field(repr=False)
 
 
 class Authorization(BaseModel):
@@ -120,38 +141,41 @@ class Authorization(BaseModel):
         mark = "&" if urlsplit(self.authorization_endpoint).query else "?"
         return f"{self.authorization_endpoint}{mark}{urlencode({k: v for k, v in asked.items() if v})}"
 
-    def matches_state(self, response: Mapping[str, str]) -> bool:
-        """Whether the query of a browser that came back is of this login, and of no other."""
-        return secrets.compare_digest(response.get("state", "").encode(), self.state.encode())
+    def matches_state(self, response: AuthorizationResponse) -> bool:
+        """Whether what a browser brings is of this login, and of no other."""
+        return secrets.compare_digest(response.query.get("state", "").encode(), self.state.encode())
 
-    def require_valid(self, response: Mapping[str, str]) -> None:
-        """Check that such a query is the answer to this login.
+    def require_valid(self, response: AuthorizationResponse) -> None:
+        """Check that it is the answer to this login.
 
         Raises:
+            MixedUpError: it is another authorization server's.
             Refused: it is not.
         """
         if not self.matches_state(response):
             raise Refused("what came back belongs to another login (`state`)")
-        if not response.get("code") and "error" not in response:
+        if response.address != self.redirect_uri:
+            raise MixedUpError(f"{_ANOTHERS} (the redirect address); it is not used")
+        if not response.query.get("code") and "error" not in response.query:
             raise Refused("what came back has no authorization code")
         try:
-            validate_authorization_response_iss(response.get("iss"), self.metadata)
+            validate_authorization_response_iss(response.query.get("iss"), self.metadata)
         except OAuthFlowError:
-            raise Refused("what came back is from another authorization server (`iss`); it is not used") from None
+            raise MixedUpError(f"{_ANOTHERS} (`iss`); it is not used") from None
 
-    async def finished(self, response: Mapping[str, str], settings: OAuthSettings, principal: str = HUB) -> Tokens:
-        """The tokens, from the query with which the browser came back.
+    async def finished(self, response: AuthorizationResponse, settings: OAuthSettings, principal: str = HUB) -> Tokens:
+        """The tokens, from what the browser brings.
 
         Raises:
             Refused: it is not the answer to this login, or a refusal.
             OAuthError: there are no tokens.
         """
         self.require_valid(response)
-        if "error" in response:
-            raise Refused(_REFUSALS.get(response["error"], _unknown(response["error"])))
+        if error := response.query.get("error"):
+            raise Refused(_REFUSALS.get(error, _unknown(error)))
         grants = Grants(self.token_endpoint, self.issuer, self.client, settings)
         now = time.time()
-        tokens = await grants.code(response["code"], self.verifier, self.redirect_uri, self.resource)
+        tokens = await grants.code(response.query["code"], self.verifier, self.redirect_uri, self.resource)
         if not tokens.access_token:
             raise ClientRefused("its authorization server gave an empty token")
         tokens.scope = tokens.scope or self.scopes
@@ -170,25 +194,32 @@ class Authorization(BaseModel):
         )
 
 
-def authorization_response(address: str) -> dict[str, str]:
-    """The query of an address to which a browser was sent back, each name once.
+def redirect_uri(base: str, issuer: str) -> str:
+    """Where browsers come back to from this issuer, and from no other (RFC 9700, section 4.4.2.2)."""
+    return f"{base.rstrip('/')}/{hashlib.sha256(issuer.encode()).hexdigest()[:_DIGITS]}"
+
+
+def authorization_response(address: str) -> AuthorizationResponse:
+    """What is in an address to which a browser was sent back.
 
     Raises:
-        Refused: it has none, or is too long, or has a name twice.
+        Refused: it has no query, or is too long, or has a name twice.
     """
     text = address.strip(_AROUND)
     if len(text) > _MOST:
         raise Refused("what came back is too long")
-    query = urlsplit(text).query if "?" in text else text
+    came_to, _, query = text.partition("#")[0].partition("?")
     try:
         found = parse_qs(query, max_num_fields=20)
     except ValueError:
         raise Refused("what came back has too many parts") from None
     if any(len(values) > 1 for values in found.values()):
         raise Refused("what came back says something twice")
+    if "://" not in came_to:
+        raise Refused("that is not the whole address to which the browser was sent back")
     if "state" not in found:
         raise Refused("that is not the address to which the browser was sent back: it has no `state` in it")
-    return {name: values[0] for name, values in found.items()}
+    return AuthorizationResponse(came_to, {name: values[0] for name, values in found.items()})
 
 
 def _unknown(code: str) -> str:

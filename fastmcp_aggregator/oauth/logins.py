@@ -2,11 +2,11 @@
 
 Theory. Who calls a server without an account there is given an address of the hub. Anybody may be sent there, so who
 opens it has to authenticate as the principal for which it was made; only then is the browser sent on, with a cookie
-that ties its return to this very login. So a link that is handed to somebody else links nothing: neither can its
-maker get the other's account, nor the other the maker's. What a login needs is kept in the vault, because the browser
-may come back to another replica. An answer of an authorization server is good once, and one that came through
-another browser is refused: else the maker of a login could have somebody else log in, and use the address at which
-they ended.
+that ties its return to this very login. So a link that is handed to somebody else links nothing: neither can its maker
+get the other's account, nor the other the maker's. Browsers come back to another address from each issuer, so that no
+server gets what is another's (see `authorization`). What a login needs is kept in the vault, because the browser may
+come back to another replica. An answer of an authorization server is good once, and one that came through another
+browser is refused: else the maker of a login could have somebody else log in, and use the address at which they ended.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ from weakref import WeakValueDictionary
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.account import keep, kept_tokens, wanted_scopes
 from fastmcp_aggregator.oauth.accounts import Accounts
-from fastmcp_aggregator.oauth.authorization import Authorization, Refused
+from fastmcp_aggregator.oauth.authorization import (
+    Authorization,
+    AuthorizationResponse,
+    MixedUpError,
+    Refused,
+    redirect_uri,
+)
 from fastmcp_aggregator.oauth.clients import client_for
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import OAuthError
@@ -107,8 +114,8 @@ class Logins:
 
     @property
     def callback(self) -> str:
-        """Where browsers come back to."""
-        return f"{self._public_url}{PATH}/callback"
+        """What the addresses begin with to which browsers come back."""
+        return callback_of(self._public_url)
 
     def address(self, login: Login) -> str:
         """What a person opens."""
@@ -169,9 +176,10 @@ class Logins:
         if not secrets.compare_digest(principal.encode(), login.principal.encode()):
             raise WrongBrowserError("this login is for somebody else; nothing was linked")
         provider = await discovered(site.url, site.settings)
-        client = await self._client(provider, site.settings)
+        back = redirect_uri(self.callback, provider.issuer)
+        client = await self._client(provider, site.settings, back)
         more = await wanted_scopes(self._accounts.vault, provider.url, principal)
-        authorization = Authorization.begun(provider, client, self.callback, site.settings, more)
+        authorization = Authorization.begun(provider, client, back, site.settings, more)
         browser = secrets.token_urlsafe(32)
         awaited = _Return(login=login, authorization=authorization, browser=_digest(browser))
         await self._accounts.vault.keep(
@@ -180,17 +188,22 @@ class Logins:
         return Redirect(authorization.address, cookie_of(authorization.state), browser)
 
     async def finish(
-        self, response: Mapping[str, str], browser: str, settings_of: Mapping[str, OAuthSettings]
+        self, response: AuthorizationResponse, browser: str, settings_of: Mapping[str, OAuthSettings]
     ) -> tuple[Login, Tokens]:
         """The tokens of a login whose browser is back, with what the authorization server has sent by it and with its
         cookie; they are kept.
 
         Raises:
+            MixedUpError: what it brings is another authorization server's.
             LoginOverError: nothing is awaited under this state, or not any more.
             WrongBrowserError: it is another browser than was sent, which may still come back.
             OAuthError, VaultError: there are no tokens.
         """
-        vault, state, code = self._accounts.vault, response.get("state", ""), _digest(response.get("code", ""))
+        vault, state, code = (
+            self._accounts.vault,
+            response.query.get("state", ""),
+            _digest(response.query.get("code", "")),
+        )
         name = f"state {state}"
         document = await vault.read(LOGINS, name)
         try:
@@ -212,6 +225,9 @@ class Logins:
         except OAuthError as error:
             await self._keep(login.model_copy(update={"refused": str(error)}))
             self._tell()
+            if isinstance(error, MixedUpError):
+                whose = printable(login.principal) or "the hub"
+                raise MixedUpError(f"the login of {whose} to {login.server!r}: {error}") from None
             raise
         await keep(self._accounts.vault, tokens)
         await self._accounts.vault.remove(LOGINS, login.id)
@@ -243,17 +259,17 @@ class Logins:
                 continue
         return False
 
-    async def _client(self, provider: Provider, settings: OAuthSettings) -> OAuthClientInformationFull:
+    async def _client(self, provider: Provider, settings: OAuthSettings, back: str) -> OAuthClientInformationFull:
         """The hub's client, which registers itself once for each issuer, and not for each person."""
         if settings.client_id is not None or (settings.client_metadata_url is not None and provider.takes_documents):
-            return await client_for(provider, settings, self.callback)
-        vault, name = self._accounts.vault, f"{provider.issuer}\n{self.callback}"
+            return await client_for(provider, settings, back)
+        vault, name = self._accounts.vault, f"{provider.issuer}\n{back}"
         async with vault.locked(CLIENTS, name):
             with suppress(ValidationError, VaultError):  # what cannot be read is replaced
                 document = await vault.read(CLIENTS, name)
                 if document is not None:
                     return OAuthClientInformationFull.model_validate_json(document)
-            client = await client_for(provider, settings, self.callback)
+            client = await client_for(provider, settings, back)
             await vault.keep(CLIENTS, name, client.model_dump_json(exclude_none=True).encode(), lifetime=_CLIENT_LIFE)
         return client
 
@@ -276,6 +292,11 @@ class Logins:
     def _tell(self) -> None:
         finished, self._finished = self._finished, asyncio.Event()
         finished.set()
+
+
+def callback_of(public_url: str) -> str:
+    """What the addresses of a hub begin with to which browsers come back."""
+    return f"{public_url.rstrip('/')}{PATH}/callback"
 
 
 def cookie_of(state: str) -> str:

@@ -116,7 +116,9 @@ class OAuthSettings(BaseModel):
     callback_port: int | None = Field(
         default=None, ge=1, le=65535, description="port to which the browser returns; none: a free one"
     )
-    callback_path: CallbackPath = Field(default="/callback", description="path to which it returns")
+    callback_path: CallbackPath = Field(
+        default="/callback", description="path to which it returns, followed by the digits of the issuer"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

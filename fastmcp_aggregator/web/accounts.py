@@ -1,7 +1,7 @@
 """The pages and routes with which callers log in to servers with accounts of their own, beside a hub's MCP endpoint:
 
 /accounts/login/{id}    asks who opens it to authenticate, and sends the browser to the authorization server
-/accounts/callback      where the browser comes back to
+/accounts/callback/{id} where the browser comes back to, from the issuer with this digest
 /accounts/mine          where who asks may log in, and is: behind authentication
 /accounts/mine/{key}    POST begins a login there for who asks, in the browser that asks; DELETE ends the account
 /accounts               who has accounts where, for operators
@@ -18,7 +18,7 @@ import html
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -29,7 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in, principal_of
 from fastmcp_aggregator.front.http.security import guarded_route, json_body
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
-from fastmcp_aggregator.oauth.authorization import authorization_response
+from fastmcp_aggregator.oauth.authorization import MixedUpError, authorization_response
 from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.logins import LOGIN_LIFETIME, PATH, LoginOverError, Site, WrongBrowserError, cookie_of
 from fastmcp_aggregator.oauth.revocation import revoke
@@ -44,6 +44,7 @@ _MOST = 32 * 1024
 _LONGEST_NAME = 1024
 """Characters of a server key, or of a principal."""
 _LOGIN = f"{PATH}/login"
+_CALLBACK = f"{PATH}/callback"
 _FORM_COOKIE = "fastmcp_aggregator_form"
 _STYLE = "body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}input{width:100%}"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -69,7 +70,7 @@ class AccountPages:
     def routes(self) -> list[BaseRoute]:
         return [
             Route(f"{PATH}/login/{{id}}", self._login, methods=["GET", "POST"]),
-            Route(f"{PATH}/callback", self._callback),
+            Route(f"{_CALLBACK}/{{id}}", self._callback),
             guarded_route(f"{PATH}/mine", self._mine, self._auth),
             guarded_route(f"{PATH}/mine/{{key:path}}", self._end, self._auth, methods=["DELETE"]),
             guarded_route(f"{PATH}/mine/{{key:path}}", self._begin, self._auth, methods=["POST"]),
@@ -104,13 +105,14 @@ class AccountPages:
 
     async def _callback(self, request: Request) -> Response:
         try:
-            answer = authorization_response(f"?{request.url.query}")
+            came_to = f"{self._logins.callback}/{quote(request.path_params['id'], safe='')}"
+            answer = authorization_response(f"{came_to}?{request.url.query}")
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}
-            cookie = cookie_of(answer["state"])
+            cookie = cookie_of(answer.query["state"])
             login, tokens = await self._logins.finish(answer, request.cookies.get(cookie, ""), settings)
         except (OAuthError, VaultError) as error:
-            return self._told(request, f"{PATH}/callback", error)
+            return self._told(request, _CALLBACK, error)
         self._forget(sites[login.server], tokens)
         # Who the browser is of is not known here; it is the one in which the login was begun.
         self._hub.policies.operated(ANYBODY, "logged_in", login.server, account=login.principal or None)
@@ -250,8 +252,11 @@ class AccountPages:
 
     def _told(self, request: Request, path: str, error: Exception) -> Response:
         """The page that says why a login goes no further."""
-        status = 403 if isinstance(error, WrongBrowserError) else 404 if isinstance(error, LoginOverError) else 502
-        if status == 403:
+        is_denied = isinstance(error, WrongBrowserError | MixedUpError)
+        status = 403 if is_denied else 404 if isinstance(error, LoginOverError) else 502
+        if isinstance(error, MixedUpError):
+            self._refused(request, path, str(error))
+        elif status == 403:
             self._refused(request, path, "the login was begun in another browser")
         elif status == 404:
             self._refused(request, path, "there is no such login, or none any more")

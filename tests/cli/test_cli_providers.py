@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from mcp.shared.auth import OAuthMetadata
 
@@ -10,7 +12,11 @@ from fastmcp_aggregator.oauth.discovery import Provider
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 ISSUER = "https://login.example"
-PORT = "callback_port = 8765  # registered there as http://localhost:8765/callback"
+PORT = 'callback_port = 8765  # not with `account = "caller"`'
+DIGEST = hashlib.sha256(ISSUER.encode()).hexdigest()[:32]
+LOCAL = f"http://localhost:8765/callback/{DIGEST}"
+HUB = f"https://hub.example/accounts/callback/{DIGEST}"
+REDIRECT = "the redirect address that its client is registered with has to be"
 
 
 def provider(scopes: str | None = None, **metadata: object) -> Provider:
@@ -24,8 +30,8 @@ def provider(scopes: str | None = None, **metadata: object) -> Provider:
     return Provider("https://notes.example/mcp", ISSUER, None, scopes, found)
 
 
-def said(of: Provider, own: OAuthSettings | None = None) -> list[str]:
-    return [line.strip() for line in told({"notes": wanted("notes", of, own)})]
+def said(of: Provider, own: OAuthSettings | None = None, public_url: str | None = None) -> list[str]:
+    return [line.strip() for line in told({"notes": wanted("notes", of, own, public_url)})]
 
 
 def test_a_provider_where_nobody_logs_in_is_told_with_the_grant_and_its_proofs() -> None:
@@ -53,6 +59,7 @@ def test_a_provider_without_registration_is_told_with_each_way_that_it_has() -> 
         token_endpoint_auth_methods_supported=["none", "client_secret_basic"],
     )
     assert said(of, OAuthSettings())[1:] == [
+        f"{REDIRECT} {LOCAL}",
         "[servers.notes.oauth]",
         'client_id = "…"',
         'client_secret_env = "NAME_OF_A_VARIABLE"  # if the client has a secret',
@@ -79,3 +86,22 @@ def test_a_provider_that_registers_clients_needs_nothing_more(methods: list[str]
         "[servers.notes]",
         "oauth = true",
     ]
+
+
+@pytest.mark.parametrize(
+    ("own", "addresses"),
+    [
+        ({"client_id": "hub", "callback_port": 8765}, f"{LOCAL} and {HUB}"),
+        ({"client_id": "hub"}, f"{LOCAL.replace('8765', 'PORT')} and {HUB}"),
+        ({"client_metadata_url": "https://hub.example/client.json", "callback_port": 8765}, f"{LOCAL} and {HUB}"),
+        ({"client_id": "hub", "account": "caller"}, HUB),
+        ({"client_id": "hub", "account": "caller", "lists": "hub", "callback_port": 8765}, f"{LOCAL} and {HUB}"),
+        ({}, None),
+    ],
+)
+def test_the_redirect_addresses_of_a_client_that_does_not_register_itself_are_told(
+    own: dict[str, object], addresses: str | None
+) -> None:
+    of = provider(registration_endpoint=f"{ISSUER}/register", client_id_metadata_document_supported=True)
+    lines = said(of, OAuthSettings.model_validate(own), "https://hub.example/")
+    assert lines[1:] == ([] if addresses is None else [f"{REDIRECT} {addresses}"])

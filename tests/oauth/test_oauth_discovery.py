@@ -16,7 +16,14 @@ from support.harness import free_port
 
 from fastmcp_aggregator.children.http.network import tls
 from fastmcp_aggregator.oauth import clients, discovery, grants
-from fastmcp_aggregator.oauth.authorization import Authorization, Refused, authorization_response
+from fastmcp_aggregator.oauth.authorization import (
+    Authorization,
+    AuthorizationResponse,
+    MixedUpError,
+    Refused,
+    authorization_response,
+    redirect_uri,
+)
 from fastmcp_aggregator.oauth.clients import client_for, fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import ClientRefused, NoAnswer, NothingAsked, OAuthError, Unreachable
@@ -25,7 +32,7 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 URL = "https://mcp.example.com/team/mcp"
 ISSUER = "https://login.example.com"
-BACK = "http://localhost:8765/callback"
+BACK = redirect_uri("http://localhost:8765/callback", ISSUER)
 RESOURCE: dict[str, Any] = {"resource": URL, "authorization_servers": [ISSUER], "scopes_supported": ["read"]}
 METADATA: dict[str, Any] = {
     "issuer": ISSUER,
@@ -105,7 +112,8 @@ async def test_a_login_from_refusal_to_tokens(web: Web) -> None:
     asked = asked_of(authorization)
     assert (asked["client_id"], asked["resource"], asked["scope"]) == ("made", URL, "read")
     assert asked["code_challenge_method"] == "S256"
-    tokens = await authorization.finished({"state": asked["state"], "code": "c", "iss": ISSUER}, PLAIN)
+    brought = AuthorizationResponse(BACK, {"state": asked["state"], "code": "c", "iss": ISSUER})
+    tokens = await authorization.finished(brought, PLAIN)
     assert (tokens.issuer, tokens.resource, tokens.tokens.access_token) == (ISSUER, URL, "a")
     (form,) = web.forms
     assert (form["code"], form["resource"], form["redirect_uri"]) == ("c", URL, BACK)
@@ -236,17 +244,43 @@ async def test_what_a_browser_brings_must_be_of_this_login(web: Web, change: dic
     authorization = await begun()
     brought = {"state": authorization.state, "code": "c", "iss": ISSUER, **change}
     with pytest.raises(Refused) as caught:
-        await authorization.finished({name: value for name, value in brought.items() if value is not None}, PLAIN)
+        await authorization.finished(
+            AuthorizationResponse(BACK, {name: value for name, value in brought.items() if value is not None}), PLAIN
+        )
     assert words in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert not web.forms
 
 
-@pytest.mark.parametrize("text", ["", "http://localhost/callback", "?code=a&code=b&state=c", "?state=" + "x" * 5000])
+@pytest.mark.parametrize(
+    "address",
+    [
+        redirect_uri("http://localhost:8765/callback", "https://evil.example"),
+        "http://localhost:8765/callback",
+        BACK.upper(),
+        f"{BACK}/",
+        "",
+    ],
+)
+async def test_what_comes_back_to_another_address_is_not_used(web: Web, address: str) -> None:
+    web.changed(authorization_response_iss_parameter_supported=None)
+    authorization = await begun()
+    with pytest.raises(MixedUpError, match="another authorization server"):
+        await authorization.finished(AuthorizationResponse(address, {"state": authorization.state, "code": "c"}), PLAIN)
+    assert not web.forms
+    await authorization.finished(AuthorizationResponse(BACK, {"state": authorization.state, "code": "c"}), PLAIN)
+    assert web.forms
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "http://localhost/callback", "?code=a&state=b", "state=b", "?code=a&code=b&state=c", "?state=" + "x" * 5000],
+)
 def test_what_is_pasted_must_be_an_address_with_an_answer(text: str) -> None:
     with pytest.raises(Refused):
         authorization_response(text)
-    assert authorization_response(f" {BACK}?code=a&state=b \n") == {"code": "a", "state": "b"}
+    brought = authorization_response(f" {BACK}?code=a&state=b \n")
+    assert brought == AuthorizationResponse(BACK, {"code": "a", "state": "b"})
 
 
 async def test_a_client_that_registers_is_bound_to_its_issuer(web: Web) -> None:

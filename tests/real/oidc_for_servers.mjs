@@ -1,18 +1,20 @@
 // An authorization server for MCP servers: oidc-provider (argv[2], its entry point). argv[3] is JSON: `registration`,
 // `documents` (CIMD), `clients`, `rotation` ("always" or "never"), `lifetime` (seconds of an access token), `scopes`.
-// `exchange` adds token exchange (RFC 8693), which oidc-provider leaves to its users.
+// `{digest}` in it is that of the issuer, as it is in redirect addresses. `exchange` adds token exchange (RFC 8693), which oidc-provider leaves to its users.
 // Prints its issuer. Beside it: /revoke-all ends all grants, /counts says how often tokens were given, by grant.
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const { Provider, errors } = await import(pathToFileURL(process.argv[2]));
 const { createRemoteJWKSet, jwtVerify } = await import(pathToFileURL(createRequire(process.argv[2]).resolve("jose")));
-const options = JSON.parse(process.argv[3] ?? "{}");
 const server = createServer();
 
 server.listen(0, "127.0.0.1", () => {
   const issuer = `http://127.0.0.1:${server.address().port}`;
+  const digest = createHash("sha256").update(issuer).digest("hex").slice(0, 32);
+  const options = JSON.parse((process.argv[3] ?? "{}").replaceAll("{digest}", digest));
   const counts = {};
   const provider = new Provider(issuer, {
     // The documents of clients (CIMD) are told by the test, and fetched from nowhere.

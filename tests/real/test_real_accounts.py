@@ -148,7 +148,7 @@ def registered(port: int, **more: Any) -> dict[str, Any]:
     return {
         "client_id": "hub",
         "application_type": "native",
-        "redirect_uris": [f"http://localhost:{port}/callback"],
+        "redirect_uris": [f"http://localhost:{port}/callback/{{digest}}"],
         "grant_types": ["authorization_code", "refresh_token"],
         "token_endpoint_auth_method": "none",
         **more,

@@ -55,6 +55,12 @@ class AccountServer(TokenVerifier):
         """How many of the next renewed access tokens are not good any more when they are used."""
         self.registers = True
         """Whether clients may register themselves."""
+        self.redirects: dict[str, list[str]] = {}
+        """Where browsers may be sent back to, by the client that has registered so."""
+        self.says_who = True
+        """Whether answers by a browser have an `iss` (RFC 9207)."""
+        self.sends_on: Callable[[dict[str, str]], str] | None = None
+        """Where browsers are sent on to that come to log in, by what their address asks."""
         self.proofs: list[str | None] = []
         """The headers with which clients have proved themselves, for each request for tokens."""
         self.takes_id_jag_of = ""
@@ -124,16 +130,22 @@ class AccountServer(TokenVerifier):
         if not self.registers:
             del paths["registration"]
         endpoints = {f"{name}_endpoint": f"{self.origin}/{path}" for name, path in paths.items()}
-        more = {"response_types_supported": ["code"], "authorization_response_iss_parameter_supported": True}
+        more = {"response_types_supported": ["code"], "authorization_response_iss_parameter_supported": self.says_who}
         return JSONResponse({"issuer": self.issuer, **endpoints, **more})
 
     async def _register(self, request: Request) -> Response:
         self.grants["registration"] += 1
-        return JSONResponse({**await request.json(), "client_id": f"client-{secrets.token_hex(4)}"}, 201)
+        asked, client_id = await request.json(), f"client-{secrets.token_hex(4)}"
+        self.redirects[client_id] = asked["redirect_uris"]
+        return JSONResponse({**asked, "client_id": client_id}, 201)
 
     async def _authorize(self, request: Request) -> Response:
         asked = dict(request.query_params)
-        back = {"state": asked["state"], "iss": self.issuer}
+        if self.sends_on is not None:
+            return RedirectResponse(self.sends_on(asked))
+        if asked["redirect_uri"] not in self.redirects.get(asked["client_id"], [asked["redirect_uri"]]):
+            return JSONResponse({"error": "invalid_request"}, 400)
+        back = {"state": asked["state"], **({"iss": self.issuer} if self.says_who else {})}
         if who := asked.get("login_as") or self.person:
             back["code"] = secrets.token_hex(8)
             self.codes[back["code"]] = (who, asked)

@@ -458,7 +458,7 @@ def addresses(app: Starlette) -> Iterator[tuple[str, str]]:
             yield method, f"/groups/{path}"
 
 
-OPEN = {"/", "/health", "/ready", "/accounts/callback"}
+OPEN = {"/", "/health", "/ready", "/accounts/callback/x"}
 """What everybody may ask for."""
 
 

@@ -7,9 +7,10 @@ import os
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from socket import socket
+from urllib.parse import quote
 
 from fastmcp.client.oauth_callback import create_callback_html
 from fastmcp.utilities.ui import create_secure_html_response
@@ -22,7 +23,14 @@ from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.front.http.server import serve_http
-from fastmcp_aggregator.oauth.authorization import Authorization, Refused, authorization_response
+from fastmcp_aggregator.oauth.authorization import (
+    Authorization,
+    AuthorizationResponse,
+    MixedUpError,
+    Refused,
+    authorization_response,
+    redirect_uri,
+)
 
 PERSON_BOUND = 300.0
 """Seconds that a person has to log in."""
@@ -42,20 +50,16 @@ def has_browser() -> bool:
 
 
 class Callback:
-    """The address to which a browser comes back, which is listened on."""
+    """What is listened on for a browser that comes back, at `address` if it is from the right issuer."""
 
-    def __init__(self, listener: socket, path: str) -> None:
-        self._listener = listener
-        self._path = path
+    def __init__(self, listener: socket, path: str, issuer: str) -> None:
+        self._origin = f"http://{_HOST}:{listener.getsockname()[1]}"
+        self.address = redirect_uri(f"{self._origin}{path}", issuer)
         self._authorization: Authorization | None = None
-        self._response: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+        self._response: asyncio.Future[AuthorizationResponse] = asyncio.get_running_loop().create_future()
 
-    @property
-    def address(self) -> str:
-        return f"http://{_HOST}:{self._listener.getsockname()[1]}{self._path}"
-
-    async def response(self, authorization: Authorization, *, opens_browser: bool) -> Mapping[str, str]:
-        """Send a person to log in; the query with which the browser is back.
+    async def response(self, authorization: Authorization, *, opens_browser: bool) -> AuthorizationResponse:
+        """Send a person to log in; what the browser brings.
 
         Raises:
             Refused: what was pasted is not that, and nothing more is.
@@ -90,11 +94,12 @@ class Callback:
     async def take(self, request: Request) -> Response:
         """What a browser brings. The first that is of this login counts; anybody may send others."""
         try:
-            response = authorization_response(f"?{request.url.query}")
+            came_to = f"{self._origin}{quote(request.scope['path'])}"
+            response = authorization_response(f"{came_to}?{request.url.query}")
             self._take(response)
         except Refused as error:
             return create_secure_html_response(create_callback_html(str(error), is_success=False), 400)
-        if "error" in response:
+        if "error" in response.query:
             words = "The login failed. The terminal in which you began it shows what the authorization server said."
             return create_secure_html_response(create_callback_html(words, is_success=False), 400)
         return create_secure_html_response(create_callback_html("", title="Logged in"))
@@ -108,7 +113,8 @@ class Callback:
             so_far = ("" if "://" in line else so_far[-_MOST_PASTED:]) + line.strip()
             try:
                 response = authorization_response(so_far)
-                authorization.require_valid(response)
+                with suppress(MixedUpError):  # which ends the login
+                    authorization.require_valid(response)
             except Refused as error:
                 refused = error
                 say(f"{error}. Paste the whole address, or the rest of it:")
@@ -117,28 +123,28 @@ class Callback:
         if refused is not None and not self._response.done():
             self._response.set_exception(refused)  # a program has written it, which writes nothing more
 
-    def _take(self, response: Mapping[str, str]) -> None:
+    def _take(self, response: AuthorizationResponse) -> None:
         """Raises: Refused: it is not the answer; if it is of this login, it ends it all the same."""
         if self._authorization is None or not self._authorization.matches_state(response):
             raise Refused("This belongs to another login; nothing was done.")
         self._answer(response)
         self._authorization.require_valid(response)
 
-    def _answer(self, response: Mapping[str, str]) -> None:
+    def _answer(self, response: AuthorizationResponse) -> None:
         if not self._response.done():
             self._response.set_result(response)
 
 
 @asynccontextmanager
-async def listening(port: int | None, path: str) -> AsyncIterator[Callback]:
-    """A callback that is served meanwhile.
+async def listening(port: int | None, path: str, issuer: str) -> AsyncIterator[Callback]:
+    """A callback that is served meanwhile, below this path.
 
     Raises:
         AggregatorError: the port cannot be used.
     """
     listener = listening_socket(_HOST, port or 0)
-    callback, stop, up = Callback(listener, path), asyncio.Event(), asyncio.Event()
-    app = Starlette(routes=[Route(path, callback.take)])
+    callback, stop, up = Callback(listener, path, issuer), asyncio.Event(), asyncio.Event()
+    app = Starlette(routes=[Route("/{path:path}", callback.take)])
     serving = asyncio.create_task(serve_http(app, listener, stop, on_listening=up.set))
     try:
         await up.wait()

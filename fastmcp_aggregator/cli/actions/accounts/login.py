@@ -84,19 +84,25 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
     say(f"asking {server.label} where to log in")
     provider = await discovered(server.url, settings, server.plain_headers())
     say(f"its authorization server is {provider.issuer}")
-    settings = _completed(provider, settings)
     await vault.require_room()
     more = await wanted_scopes(vault, provider.url, HUB)
-    async with listening(options.port or settings.callback_port, settings.callback_path) as callback:
+    port = options.port or settings.callback_port
+    async with listening(port, settings.callback_path, provider.issuer) as callback:
+        settings = _completed(provider, settings, callback.address)
         client = await client_for(provider, settings, callback.address)
         authorization = Authorization.begun(provider, client, callback.address, settings, more)
         response = await callback.response(authorization, opens_browser=options.browser and has_browser())
         return await authorization.finished(response, settings)
 
 
-def _completed(provider: Provider, settings: OAuthSettings) -> OAuthSettings:
-    """The settings with what a person is asked for, because the provider needs it."""
+def _completed(provider: Provider, settings: OAuthSettings, address: str) -> OAuthSettings:
+    """The settings with what a person is asked for, because the provider needs it. Who has registered a client is told
+    with which redirect address it has to be.
+    """
     lacking = fitting(provider, settings)
+    if lacking is None and settings.client_id is None and settings.client_metadata_url is None:
+        return settings
+    say(f"the redirect address that its client is registered with has to be {address}")
     if lacking is None or not may_ask():
         return settings
     say(f"{lacking}.")

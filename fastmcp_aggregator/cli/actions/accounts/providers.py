@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 from fastmcp_aggregator.config import McpConfig, RemoteServer
 from fastmcp_aggregator.oauth.account import kept_tokens
+from fastmcp_aggregator.oauth.authorization import redirect_uri
 from fastmcp_aggregator.oauth.clients import fitting
 from fastmcp_aggregator.oauth.discovery import Provider, discovered
 from fastmcp_aggregator.oauth.errors import NothingAsked, OAuthError
+from fastmcp_aggregator.oauth.logins import callback_of
 from fastmcp_aggregator.oauth.tokens import HUB
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import Vault
@@ -21,13 +23,16 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 _BOUND = 20.0
 """Seconds that all of them together may take."""
 _EXAMPLE_PORT = 8765
+_ANY_PORT = "PORT"
+"""For one that is found when it is needed."""
 _AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
 
 
 @dataclass(frozen=True, slots=True)
 class LoginReport:
     """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
-    write into the settings, `lacking` why. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could
+    write into the settings, `lacking` why. `redirect_uris` are those that a client needs which does not register
+    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could
     be asked, and `why` says so.
     """
 
@@ -36,6 +41,7 @@ class LoginReport:
     scopes: str | None = None
     lacking: str | None = None
     write: tuple[str, ...] = ()
+    redirect_uris: tuple[str, ...] = ()
     is_logged_in: bool | None = None
     why: str | None = None
 
@@ -53,7 +59,8 @@ async def login_reports(
         return {}
     vault = vault_from_settings(settings)
     try:
-        found = await asyncio.gather(*(_within(_report(server, own, vault)) for server, own in asked.values()))
+        reports = (_report(server, own, vault, settings.public_url) for server, own in asked.values())
+        found = await asyncio.gather(*map(_within, reports))
     finally:
         await vault.close()
     return dict(zip(asked, found, strict=True))
@@ -63,6 +70,9 @@ def told(reports: Mapping[str, LoginReport]) -> Iterator[str]:
     """The reports in words, line by line."""
     for key, report in reports.items():
         yield f"  {key}: {_sentence(key, report)}"
+        if report.redirect_uris:
+            addresses = " and ".join(report.redirect_uris)
+            yield f"    the redirect address that its client is registered with has to be {addresses}"
         yield from (f"    {line}" for line in report.write)
 
 
@@ -74,24 +84,26 @@ async def _within(work: object) -> LoginReport:
         return LoginReport(None, why=f"no answer within {_BOUND:g} s")
 
 
-async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault) -> LoginReport:
+async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault, public_url: str | None) -> LoginReport:
     try:
         provider = await discovered(server.url, own or OAuthSettings(), server.plain_headers())
     except NothingAsked:
         return LoginReport(None, why="it asks for no login; `oauth` can be left out")
     except OAuthError as error:
         return LoginReport(None, why=str(error))
-    report = wanted(server.key, provider, own)
+    report = wanted(server.key, provider, own, public_url)
     return report if report.is_logged_in is None else replace(report, is_logged_in=await _is_logged_in(provider, vault))
 
 
-def wanted(key: str, provider: Provider, own: OAuthSettings | None) -> LoginReport:
+def wanted(key: str, provider: Provider, own: OAuthSettings | None, public_url: str | None = None) -> LoginReport:
     """The report on one server that nobody has logged in to, from its provider's metadata and what is set so far."""
     settings = own or OAuthSettings()
     lacking = _lacking(provider, settings)
     is_logged_in = False if settings.grant == "authorization_code" and _lets_people_in(provider) else None
     write = tuple(_to_write(key, provider, own, lacking))
-    return LoginReport(provider.issuer, tuple(_ways(provider)), provider.scopes, lacking, write, is_logged_in)
+    redirects = () if is_logged_in is None else tuple(_redirect_uris(provider, settings, public_url))
+    ways = tuple(_ways(provider))
+    return LoginReport(provider.issuer, ways, provider.scopes, lacking, write, redirects, is_logged_in)
 
 
 def _lacking(provider: Provider, settings: OAuthSettings) -> str | None:
@@ -101,6 +113,18 @@ def _lacking(provider: Provider, settings: OAuthSettings) -> str | None:
     if settings.client_id is not None and not has_proof and "none" not in _proofs(provider):
         return "its authorization server takes no client without a proof of itself; set one"
     return fitting(provider, settings)
+
+
+def _redirect_uris(provider: Provider, settings: OAuthSettings, public_url: str | None) -> Iterator[str]:
+    """Those of a client that does not register itself: for `login`, and for logins in the hub's pages."""
+    is_registered = settings.client_id is not None or settings.client_metadata_url is not None
+    if not is_registered and fitting(provider, settings) is None:
+        return
+    if settings.account != "caller" or settings.lists == "hub":
+        port = settings.callback_port or (_ANY_PORT if is_registered else _EXAMPLE_PORT)
+        yield redirect_uri(f"http://localhost:{port}{settings.callback_path}", provider.issuer)
+    if public_url is not None:
+        yield redirect_uri(callback_of(public_url), provider.issuer)
 
 
 def _grants(provider: Provider) -> Sequence[str]:
@@ -148,7 +172,7 @@ def _to_write(key: str, provider: Provider, own: OAuthSettings | None, lacking: 
     yield from _proof(provider)
     yield f'issuer = "{provider.issuer}"'
     if lets_people_in:
-        yield f"callback_port = {_EXAMPLE_PORT}  # registered there as http://localhost:{_EXAMPLE_PORT}/callback"
+        yield f'callback_port = {_EXAMPLE_PORT}  # not with `account = "caller"`'
         if "client_credentials" in _grants(provider):
             yield '# grant = "client_credentials"  # instead of `callback_port`, if nobody is to log in'
 
