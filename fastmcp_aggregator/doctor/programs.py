@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastmcp_aggregator.children.process.environment import child_environment, is_before_uv_sync
+from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES, child_environment, is_before_uv_sync
 from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
@@ -30,6 +31,8 @@ _RUNNERS = {
     "python3": "https://www.python.org",
 }
 """Programs that run servers, and where they come from. They alone are asked for their version: they start nothing."""
+_SHOWN = 4096
+"""Bytes of what a program says that are looked at."""
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _PATIENCE = 5.0
 
@@ -95,17 +98,29 @@ def _stdio(config: McpConfig) -> Iterable[StdioServer]:
 
 
 def _version(path: str | None) -> str | None:
-    if path is None or Path(path).stem.lower() not in _RUNNERS:
+    """What a program says of itself, if this user would start it by its name: one that only the config leads to may
+    have come with somebody's repository.
+    """
+    name = "" if path is None else Path(path).name
+    if path is None or Path(name).stem.lower() not in _RUNNERS or path != shutil.which(name, path=_own_folders()):
         return None
+    safe = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
+        with subprocess.Popen(
+            [path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=safe
+        ) as asked:
+            hurry = threading.Timer(_PATIENCE, asked.kill)
+            hurry.start()
+            assert asked.stdout is not None
+            said = asked.stdout.read(_SHOWN)
+            hurry.cancel()
+            asked.kill()
+    except OSError:
         return None
-    found = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    found = _VERSION.search(said.decode("utf-8", "replace"))
     return found[0] if found else None
+
+
+def _own_folders() -> str:
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if os.path.isabs(folder))

@@ -34,7 +34,29 @@ def test_a_config_that_has_all_it_needs_has_no_findings(tmp_path: Path) -> None:
     assert (program.command, program.path) == (sys.executable, sys.executable)
 
 
-def test_programs_are_found_by_the_search_path_of_their_server_and_tell_their_version(tmp_path: Path) -> None:
+def test_a_program_that_only_the_config_leads_to_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:./bin")
+    for path in (tmp_path / "node", tmp_path / "bin" / "npx", tmp_path / "bin" / "bunx"):
+        put(path, f"#!/bin/sh\necho 1.2.3\ntouch {tmp_path}/started\n").chmod(0o755)
+    entries = {"a": {"command": "./node"}, "b": {"command": "npx", "env": {"PATH": f"{tmp_path}/bin"}}}
+    examination = examine(tmp_path, **entries, c={"command": "bunx"})
+    assert [program.version for program in examination.programs] == [None, None, None]
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_program_that_says_too_much_is_not_heard_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "bin" / "npx", "#!/bin/sh\necho 1.2.3 $SECRET\nwhile true; do echo more; done\n").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("SECRET", "9.9.9")
+    (program,) = examine(tmp_path, a={"command": "npx"}).programs
+    assert program.version == "1.2.3"
+
+
+def test_programs_are_found_by_the_search_path_of_their_server_and_tell_their_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/bin:/usr/bin")
     runner = put(tmp_path / "bin" / "npx", "#!/bin/sh\necho npx 12.3.4-beta\n")
     runner.chmod(0o755)
     other = put(tmp_path / "bin" / "server", "#!/bin/sh\ntouch started\n")
