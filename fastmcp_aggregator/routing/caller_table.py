@@ -6,7 +6,7 @@ it takes does not grow with what everybody sees. A name that both have is the sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -32,10 +32,11 @@ class CallerTable(RouteTable):
         changes: ToolChanges,
         withdrawn: Mapping[str, frozenset[str]],
         catalogues: Mapping[str, Catalogue],
+        others: Collection[str],
     ) -> None:
         """`children` are those that list to each caller, and `catalogues` what they list to this one."""
         self._shared = shared
-        super().__init__(children, names, tools, changes, withdrawn, catalogues)
+        super().__init__(children, names, tools, changes, withdrawn, catalogues, others=others)
 
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
         listed = self.find(Kind.RESOURCE, uri) or self.find(Kind.TEMPLATE, uri)

@@ -80,6 +80,8 @@ class Directory:
         self._strict = strict
         self._ready_wait = ready_wait
         self._children: Sequence[Child] = ()
+        self._keys: frozenset[str] = frozenset()
+        """Of all servers, those that are not in the group among them."""
         self._first: frozenset[Child] = frozenset()
         """Those that a strict start depends on; a child that comes later never ends the program."""
         self._table: RouteTable | None = None
@@ -325,6 +327,7 @@ class Directory:
 
     def _take_up(self, children: Sequence[Child]) -> None:
         self._children = self._of_group(children)
+        self._keys = frozenset(child.key for child in children)
         for key in self._sections.keys() - {child.key for child in self._children}:
             del self._sections[key]
         known = self._children if self._lists is not None else ()
@@ -343,7 +346,7 @@ class Directory:
         if table is None:
             withdrawn = {key: frozenset(names) for key, names in self._withdrawn.items()}
             tools = self._tools(catalogues)
-            table = CallerTable(shared, self._own, self.naming, tools, self._changes, withdrawn, catalogues)
+            table = CallerTable(shared, self._own, self.naming, tools, self._changes, withdrawn, catalogues, self._keys)
             self._own_tables[owner] = table
             if len(self._own_tables) > _MOST_TABLES:
                 self._own_tables.popitem(last=False)
@@ -389,7 +392,7 @@ class Directory:
         self, children: Sequence[Child], tools: ToolFilter | None, sections: dict[str, Section] | None = None
     ) -> RouteTable:
         withdrawn = {key: frozenset(names) for key, names in self._withdrawn.items()}
-        return RouteTable(children, self.naming, tools, self._changes, withdrawn, sections=sections)
+        return RouteTable(children, self.naming, tools, self._changes, withdrawn, sections=sections, others=self._keys)
 
     def _starting_owner(self, name: str) -> Child | None:
         starting = (child for child in self._children if not child.settled.is_set())

@@ -83,10 +83,12 @@ class RouteTable:
         withdrawn: Mapping[str, frozenset[str]] = MappingProxyType({}),
         catalogues: Mapping[str, Catalogue] = MappingProxyType({}),
         sections: dict[str, Section] | None = None,
+        others: Collection[str] = (),
     ) -> None:
         """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown. Those
         that are `withdrawn`, by server key, are not there, and keep their names. `catalogues` are used instead of those
-        of the children. `sections` are those of the tables before it, of the same directory, and are kept up.
+        of the children. `sections` are those of the tables before it, of the same directory, and are kept up. `others`
+        are the keys of servers that are not here: what begins with one and a colon is nobody else's.
         """
         self._withdrawn = withdrawn
         self._catalogues = catalogues
@@ -96,6 +98,7 @@ class RouteTable:
         self._changes = changes
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
+        self._others = others
         self._places = {child.key: place for place, child in enumerate(children)}
         self._listed_rules = names.listed_rules()
         self._latest = {} if sections is None else sections
@@ -361,6 +364,8 @@ class RouteTable:
         for head in self._by_head:
             rivals = list(self._beginning(head))
             found.update(child.key for child in rivals if len(rivals) > 1)
+        for key in self._others:
+            found.update(child.key for child in self._beginning(loose(f"{key}_")[:_HEAD]) if child.key != key)
         return frozenset(found)
 
     def _beginning(self, start: str) -> Iterator[Child]:
@@ -398,7 +403,9 @@ class RouteTable:
             with_key = self._beginning(loose(name[:_HEAD]))
             if self._prefix:
                 key, mark, _ = name.partition(":")
-                return [self._by_key[key]] if mark and key in self._by_key else with_key
+                if mark and (key in self._by_key or key in self._others):
+                    return [self._by_key[key]] if key in self._by_key else ()
+                return with_key
             return self._children if is_hashed(name) else chain(with_key, self._having(kind, name))
         parts = split_public_uri(name) if self._prefix else None
         if parts is None:

@@ -119,6 +119,14 @@ def test_the_name_of_a_server_that_has_not_been_listed_goes_to_no_other(kind: Ki
         assert found(routes, "pay:other", kind) == ("pay", "other")
 
 
+def test_the_name_of_a_server_that_is_not_in_the_group_goes_to_no_other() -> None:
+    routes = RouteTable([child("pay", "roll:send")], Naming(), others={"pay", "pay_roll"})  # type: ignore[list-item]
+    assert found(routes, "pay_roll:send") is None
+    assert found(routes, "pay:roll:send") == ("pay", "roll:send")
+    joined = RouteTable([child("pay", "roll:send")], Naming("_"), others={"pay", "pay_roll"})  # type: ignore[list-item]
+    assert listed(joined, separator="_") == []
+
+
 def test_no_tool_takes_the_name_that_anothers_becomes_for_a_strict_client() -> None:
     honest = child("pay__roll", "send")
     (shortened,) = listed(table(honest), CLAUDE)
