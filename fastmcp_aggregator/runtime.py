@@ -102,6 +102,7 @@ class Runtime:
             self.supervisor,
             limit=settings.max_isolated_sessions,
             is_subscribed=self.subscriptions.has_subscribers,
+            on_given_up=self.subscriptions.interrupted,
             on_joined=self.log_levels.connected,
         )
         self.rounds = Rounds(self.log_levels, self.instances, peers)

@@ -206,18 +206,12 @@ class Subscriptions:
         if not of_child or len(uri) > LONGEST_WATCHED:
             return
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
-            below = uri.removeprefix(subscribed.original)
-            of_streams: dict[str, list[Hashable]] = {}
-            for subscriber, subscription in subscribed.subscribers.items():
-                if not subscription.may_hear():
-                    continue
-                if isinstance(subscriber, Connection):
-                    outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
-                else:
-                    # The SDK's streams pass on the very addresses that they have subscribed to.
-                    of_streams.setdefault(subscription.public, []).append(subscriber)
-            if of_streams:
-                self._start(self._publish_all(of_streams))
+            self._notify(subscribed, uri.removeprefix(subscribed.original))
+
+    def interrupted(self, child: Child) -> None:
+        """Notify the subscribers of a child that was closed, for nothing tells of changes until it is called again."""
+        for subscribed in self._resources.get(child.place, {}).values():
+            self._notify(subscribed)
 
     def connected(self, child: Child) -> None:
         """Subscribe again in a child's new session."""
@@ -233,6 +227,20 @@ class Subscriptions:
 
     def _entries(self) -> Iterator[SubscribedResource]:
         return (entry for of_child in self._resources.values() for entry in of_child.values())
+
+    def _notify(self, subscribed: SubscribedResource, below: str = "") -> None:
+        """Notify the subscribers of a resource that it has changed, or what lies so far below it."""
+        of_streams: dict[str, list[Hashable]] = {}
+        for subscriber, subscription in subscribed.subscribers.items():
+            if not subscription.may_hear():
+                continue
+            if isinstance(subscriber, Connection):
+                outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
+            else:
+                # The SDK's streams pass on the very addresses that they have subscribed to.
+                of_streams.setdefault(subscription.public, []).append(subscriber)
+        if of_streams:
+            self._start(self._publish_all(of_streams))
 
     def _forget(self, subscriber: Subscriber) -> None:
         for entry in [entry for entry in self._entries() if subscriber in entry.subscribers]:

@@ -282,6 +282,26 @@ async def own_gives_way(room: Team) -> str:
 
 
 @attack(
+    "own-subscribed",
+    "the same with a subscription in each session, and no call",
+    "others get one: only calls in flight keep more than is fair; subscribers are notified, and the session is told",
+)
+async def own_subscribed(room: Team) -> str:
+    bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
+    for bob in bobs:
+        await bob.result("resources/subscribe", {"uri": "note://own//a"})
+    for who in ("ann", "eve", "root"):
+        client = await room.other.connect(who, "own", modern=False)
+        answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
+        assert "result" in answer, f"{who} gets none"
+    await bobs[0].heard("notifications/resources/updated")
+    told = await bobs[0].send("tools/call", {"name": "own:pid", "arguments": {}})
+    assert "another caller" in told.get("error", {}).get("message", ""), "its session is not told"
+    await bobs[2].call("own:pid")
+    return "three others get one each"
+
+
+@attack(
     "own-stopped",
     "calls of an isolated server that an operator has stopped, in old sessions, new ones, and without",
     "it stays stopped",

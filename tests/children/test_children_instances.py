@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import config, connected, lean, talking, until
-from support.memory import build_aggregator
+from support.memory import build_aggregator, scripted
 from support.serving import served
 from support.wire import EVERYTHING
 
@@ -18,6 +18,9 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.settings.model import ServerSettings
 
 SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}
+NOTE = {"uri": "note://lean//a"}
+UPDATED = "notifications/resources/updated"
+SUBSCRIBING = ("resources/subscribe", "subscriptions/listen")
 
 
 def isolated(**options: Any) -> Aggregator:
@@ -95,6 +98,50 @@ async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_
         assert "another caller" in (await first.error("tools/call", {"name": "lean:pid"}))["message"]
         await third.call("lean:release")
         await holding
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_subscriptions_keep_no_more_than_is_fair_and_are_renewed_with_the_next_instance(era: str) -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol")}
+    entry = talking(era=era)
+    hub = build_aggregator(config(lean=entry), **SESSION, max_isolated_sessions=3, auth=StaticTokenVerifier(tokens))
+    lives = scripted(hub)["lean"].lives
+    async with served(hub) as front:
+        first, second, third, bob, carol = [
+            await front.connect(headers={"Authorization": f"Bearer {who}"})
+            for who in ("ann", "ann", "ann", "bob", "carol")
+        ]
+        for client in (first, second, third):
+            await client.result("resources/subscribe", NOTE)
+        assert await bob.call("lean:pid")
+        assert await carol.call("lean:pid")
+        assert (await first.heard(UPDATED))["params"] == NOTE
+        assert "another caller needed an instance" in (await first.error("resources/read", NOTE))["message"]
+        for client in (second, bob):
+            await client.close()
+        await until(lambda: len(list(hub._backend.runtime.instances)) == 2)
+        assert await first.call("lean:pid") == {"pid": lives[-1].pid}
+        await until(lambda: any(each.get("method") in SUBSCRIBING for each in lives[-1].received))
+        await first.play("lean", {"update": "note:///a"})
+        assert (await first.heard(UPDATED))["params"] == NOTE
+
+
+async def test_who_has_most_gives_up_what_is_idle_before_what_has_a_subscription() -> None:
+    tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol")}
+    hub = build_aggregator(config(lean=talking()), **SESSION, max_isolated_sessions=3, auth=StaticTokenVerifier(tokens))
+    async with served(hub) as front:
+        first, second, third, *others = [
+            await front.connect(headers={"Authorization": f"Bearer {who}"})
+            for who in ("ann", "ann", "ann", "bob", "carol")
+        ]
+        for client in (first, second):
+            await client.result("resources/subscribe", NOTE)
+        await third.call("lean:pid")
+        for other in others:
+            assert await other.call("lean:pid")
+        assert "another caller" in (await third.error("tools/call", {"name": "lean:pid"}))["message"]
+        for client in (first, second):
+            assert await client.call("lean:pid")
 
 
 async def test_clients_at_a_place_whose_instance_was_given_up_are_told_once() -> None:

@@ -454,6 +454,20 @@ async def test_an_isolated_instance_with_an_open_task_is_not_ended() -> None:
         assert (await client.error("tasks/get", task))["message"].startswith("Task not found: the server 'a'")
 
 
+async def test_instances_with_open_tasks_give_way_to_other_callers_that_have_fewer() -> None:
+    settings = {"servers": {"a": {"isolation": "session"}}, "max_isolated_sessions": 4}
+    app = build_aggregator(config(a=tasking()), **settings)
+    async with served(app) as front, connected(app) as one, connected(app) as other:
+        client = await front.connect(modern=True, capabilities=TAKES)
+        made = [await client.result("tools/call", calling(polls=100)) for _ in range(4)]
+        assert await one.call("a:pid") != await other.call("a:pid")
+        for task in made[:2]:
+            error = await client.error("tasks/get", {"taskId": task["taskId"]})
+            assert error["message"] == "Task not found: the server 'a' that had it is gone"
+        for task in made[2:]:
+            assert (await client.result("tasks/get", {"taskId": task["taskId"]}))["status"] == "working"
+
+
 async def test_a_poll_costs_what_a_request_costs() -> None:
     """Its server is asked once, and nothing is kept."""
     app = build_aggregator(config(a=tasking()))

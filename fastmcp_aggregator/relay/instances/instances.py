@@ -11,10 +11,12 @@
   clients that can be asked it has one more, held in their era; other clients lose nothing. The other way round, what
   a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
 
-An instance with an open task is not closed before its session is over, or the task.
+An instance with an open task is not closed before its session is over, or the task, unless it gives way.
 
 Callers share the instances of a child. As sessions may last for days, a caller for whom none is left does not wait for
-their ends: one of a caller that has more is closed, that which has been unused for longest, and its session is told.
+their ends: one of a caller that has more gives way, that which has been unused for longest. Only requests in flight
+protect it, for these have deadlines. What has a subscription or an open task, for which its client need do nothing, is
+just the last to go. Its session and its subscribers are told.
 
 Where one client is all there is, on stdio, the first instance is its own already. All are supervised alike.
 """
@@ -60,12 +62,16 @@ class Instances:
         *,
         limit: int,
         is_subscribed: Callable[[Child], bool],
+        on_given_up: Callable[[Child], None],
         on_joined: Callable[[], None],
     ) -> None:
-        """`is_subscribed` tells whether somebody listens to an instance; `on_joined` hears when one gets a client."""
+        """`is_subscribed` tells whether somebody listens to an instance; `on_given_up` hears of one that gave way, and
+        `on_joined` when one gets a client.
+        """
         self._supervisor = supervisor
         self._limit = limit
         self._is_subscribed = is_subscribed
+        self._on_given_up = on_given_up
         self.places = Places(self._left, on_joined)
         self.tasks = OpenTasks()
         self._of: dict[Child, dict[Hashable, Child]] = {}
@@ -149,7 +155,7 @@ class Instances:
     def release(self, instance: Child) -> None:
         """A request is over: close an instance without a session once it has been idle."""
         idle = self._idle_time(instance)
-        if idle is None or instance.calls.in_flight or self._serving[instance]:
+        if idle is None or self._is_busy(instance):
             return
         idle = max(idle, self.tasks.held_for(instance))
         if not idle:
@@ -297,7 +303,7 @@ class Instances:
         return instance
 
     def _has_room(self, share: FairShare, holder: Holder) -> bool:
-        """Whether there is room for one more, also by closing what another has more of, and does not use."""
+        """Whether there is room for one more, also by closing what another has more of, and has no request at."""
         while not share.has_room(holder):
             spare = self._spare(share, share.held(holder) + 1)
             if spare is None:
@@ -306,28 +312,30 @@ class Instances:
         return True
 
     def _spare(self, share: FairShare, fair: int) -> Child | None:
-        """Of the holder that has most, the instance unused for longest; None: nobody has more than is fair, or idle."""
+        """Of the holder that has most, the instance needed least; None: nobody has more than is fair, or all work."""
         spare = [
             instance
             for instance, (of, holder) in self._holders.items()
-            if of is share and share.held(holder) > fair and not self._is_used(instance)
+            if of is share and share.held(holder) > fair and not self._is_busy(instance)
         ]
         return min(spare, key=self._by_need, default=None)
 
-    def _by_need(self, instance: Child) -> tuple[int, float]:
+    def _by_need(self, instance: Child) -> tuple[int, bool, float]:
         share, holder = self._holders[instance]
-        return -share.held(holder), instance.calls.last_answer
+        is_kept = self._is_subscribed(instance) or self.tasks.held_for(instance) > 0
+        return -share.held(holder), is_kept, instance.calls.last_used
 
-    def _is_used(self, instance: Child) -> bool:
-        is_busy = instance.calls.in_flight or self._serving[instance] or self.tasks.held_for(instance)
-        return bool(is_busy) or self._is_subscribed(instance)
+    def _is_busy(self, instance: Child) -> bool:
+        """Whether a request is in flight."""
+        return bool(instance.calls.in_flight or self._serving[instance])
 
     def _give_up(self, instance: Child) -> None:
-        """Close it. Who would have kept it is told with the next call."""
+        """Close it. Who would have kept it is told with the next call, and subscribers at once."""
         name = place_of(instance)
         if self._idle_time(instance) is None:
             self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
         self._close(instance)
+        self._on_given_up(instance)
 
     def _tell_of(self, child: Child, name: Hashable) -> None:
         """Tell once of an instance that was given up.
@@ -381,8 +389,7 @@ class Instances:
 
     def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
         self._timers.pop(instance, None)
-        is_used = instance.calls.in_flight or self._serving[instance]
-        if instance.calls.last_answer != last_answer or is_used:
+        if instance.calls.last_answer != last_answer or self._is_busy(instance):
             return
         is_kept = isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0
         if is_kept or self._is_subscribed(instance):
