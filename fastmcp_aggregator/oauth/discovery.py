@@ -6,6 +6,7 @@ one that the server's address is part of.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -44,6 +45,8 @@ _HANDSHAKE = {
     },
 }
 """What makes a server say that a login is needed."""
+_BOUND = 30.0
+"""Seconds for all requests of a discovery."""
 _MOST_SERVERS = 20
 """Authorization servers of one server that are looked at."""
 _SHOWN = 200
@@ -104,8 +107,16 @@ async def discovered(address: str, settings: OAuthSettings, headers: Mapping[str
         ClientRefused: the settings name another authorization server than it does.
         Unreachable: somebody does not answer, or not as they must.
     """
+    try:
+        async with asyncio.timeout(_BOUND):
+            return await _discovered(address, settings, headers or {})
+    except TimeoutError:
+        raise Unreachable(f"it and its authorization server did not say within {_BOUND:g} s where to log in") from None
+
+
+async def _discovered(address: str, settings: OAuthSettings, headers: Mapping[str, str]) -> Provider:
     url = shown_url(address)
-    challenge = await _challenge(address, headers or {})
+    challenge = await _challenge(address, headers)
     resource = await _resource_metadata(url, challenge)
     if challenge.status not in (401, 403) and resource is None:
         raise NothingAsked(f"it answered without asking for a login (HTTP status {challenge.status})")

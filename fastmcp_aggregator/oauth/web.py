@@ -5,6 +5,7 @@ Where they go is said by a server that may be anybody's. No message repeats what
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.oauth.errors import NoAnswer, Unreachable
 
 _TIMEOUT = 20.0
-"""Seconds that an authorization server has to answer."""
+"""Seconds that an authorization server has for its whole answer."""
 _LIMIT = 1024 * 1024
 """Bytes of an answer."""
 
@@ -47,15 +48,22 @@ async def sent(request: httpx2.Request) -> HttpAnswer:
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("Accept", "application/json")
     try:
-        network = Network(request.url, httpx2.Limits())
-        async with httpx2.AsyncClient(transport=network, timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
-            response = await client.send(request, stream=True)
-            headers = response.headers.copy()
-            for name in ("content-encoding", "content-length", "transfer-encoding"):
-                headers.pop(name, None)
-            return HttpAnswer(response.status_code, headers, await read_body(response, _LIMIT))
+        async with asyncio.timeout(_TIMEOUT):
+            return await _answer(request)
+    except TimeoutError:
+        raise NoAnswer(f"{_origin(str(request.url))} cannot be asked: it did not answer in time") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, HttpFailed, OSError) as error:
         raise NoAnswer(f"{_origin(str(request.url))} cannot be asked: {of_exception(error).reason}") from None
+
+
+async def _answer(request: httpx2.Request) -> HttpAnswer:
+    network = Network(request.url, httpx2.Limits())
+    async with httpx2.AsyncClient(transport=network, timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
+        response = await client.send(request, stream=True)
+        headers = response.headers.copy()
+        for name in ("content-encoding", "content-length", "transfer-encoding"):
+            headers.pop(name, None)
+        return HttpAnswer(response.status_code, headers, await read_body(response, _LIMIT))
 
 
 async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:

@@ -14,6 +14,7 @@ refused for its token was not executed, so it may be made again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.oauth.account import ExchangeAccount
+from fastmcp_aggregator.oauth.account import Account, ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.authorization import Refused
 from fastmcp_aggregator.oauth.logins import LOGIN_LIFETIME, Login, LoginOverError, Logins, Site
@@ -97,7 +98,7 @@ class AccountCalls:
             if login is not None:
                 await self._until_finished(login, call, site)
         for _ in range(_LOGINS):
-            is_needed = await self._is_needed(site, principal)
+            is_needed = await self._is_needed(call, site, principal)
             if not is_needed:
                 try:
                     return await self._proceed(call)
@@ -105,7 +106,7 @@ class AccountCalls:
                     if not error.login_needed:
                         raise
             login = await self._logins.begin(principal, site.key)
-            if is_needed and not await self._is_needed(site, principal):
+            if is_needed and not await self._is_needed(call, site, principal):
                 continue  # the person has just logged in, over another call
             if call.caller.is_modern:
                 return self._asked_first(call, login)
@@ -122,17 +123,17 @@ class AccountCalls:
         account.offer(call.caller.bearer)
         had_failed = account.why_refused is not None
         try:
-            await account.authorization()
+            await _authorize(account, call)
         except HttpFailed as error:
             raise ChildServerError(site.key, "runtime", error.failure.reason) from None
         if had_failed:
             self._instances.renew(call.child, principal)
         return await self._proceed(call)
 
-    async def _is_needed(self, site: Site, principal: str) -> bool:
+    async def _is_needed(self, call: Call, site: Site, principal: str) -> bool:
         """Whether there are no tokens that can be used."""
         try:
-            await self._accounts.account(site.url, site.settings, principal).authorization()
+            await _authorize(self._accounts.account(site.url, site.settings, principal), call)
         except HttpFailed as error:
             if error.failure.kind == "login":
                 return True
@@ -215,6 +216,23 @@ class AccountCalls:
     def _question(self, login: Login) -> dict[str, Any]:
         message = f"Log in to {login.server!r} with your own account, as {login.principal}, to go on."
         return {"mode": "url", "url": self._logins.address(login), "message": message}
+
+
+async def _authorize(account: Account, call: Call) -> None:
+    """Have tokens that can be used, by the deadline of a call. A renewal goes on without it.
+
+    Raises:
+        HttpFailed: there are none.
+        ChildServerError: nobody has answered in time.
+    """
+    deadlines = call.child.options.deadlines
+    limit = deadlines.by_method.get(call.method, deadlines.call)
+    try:
+        async with asyncio.timeout(limit):
+            await account.authorization()
+    except TimeoutError:
+        reason = f"its authorization server has not answered within {limit:g} s"
+        raise ChildServerError(call.child.key, "runtime", reason) from None
 
 
 async def _listed_to_all(call: Call) -> Result:

@@ -10,13 +10,13 @@ import httpx2
 import pytest
 from support.account_crowd import crowd
 from support.account_hub import CALL, Browser, address_in, around, asked, give, key_of, log_in, retried
-from support.harness import config
+from support.harness import config, until
 
 from fastmcp_aggregator import ConfigError
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.oauth.account import kept_accounts
+from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import HUB
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -149,6 +149,19 @@ async def test_a_token_that_is_refused_as_soon_as_it_is_renewed_is_renewed_again
         place.server.stillborn = 100
         assert "authentication failed" in (await client.error("tools/call", CALL))["message"]
         assert place.server.grants["refresh_token"] <= 2 + 3 * 3  # three for each request, and not for ever
+
+
+async def test_a_call_ends_by_its_deadline_though_its_tokens_are_not_renewed(tmp_path: Path) -> None:
+    async with around(tmp_path, call_timeout=0.3) as place:
+        await give(place.vault, place.server, "key:alice", "alice-there")
+        tokens = await place.tokens_of("key:alice")
+        await keep(place.vault, tokens.model_copy(update={"expires_at": 1.0}))
+        place.server.answers.clear()
+        client = await place.client("alice", modern=True)
+        error = await client.error("tools/call", CALL)
+        assert "its authorization server has not answered within 0.3 s" in error["message"]
+        place.server.answers.set()
+        await until(lambda: place.server.grants["refresh_token"] == 1)  # it went on meanwhile
 
 
 async def test_the_scopes_that_a_call_wants_are_asked_for(tmp_path: Path) -> None:

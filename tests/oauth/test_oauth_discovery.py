@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,9 +15,11 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import ValidationError
 from support.harness import free_port
+from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.children.http.network import tls
 from fastmcp_aggregator.oauth import clients, discovery, grants
+from fastmcp_aggregator.oauth import web as oauth_web
 from fastmcp_aggregator.oauth.authorization import (
     Authorization,
     AuthorizationResponse,
@@ -52,6 +56,53 @@ async def test_a_request_reads_no_certificates_anew(monkeypatch: pytest.MonkeyPa
     with pytest.raises(NoAnswer):
         await sent(httpx2.Request("GET", f"http://127.0.0.1:{free_port()}"))
     assert read == []
+
+
+class Dripping(httpx2.AsyncBaseTransport, httpx2.AsyncByteStream):
+    """A network behind which a byte comes now and then, without end."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, stream=self)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(3)
+            yield b" "
+
+
+@pytest.mark.parametrize(
+    ("ask", "seconds", "words"),
+    [
+        (lambda: sent(httpx2.Request("GET", ISSUER)), 20, f"{ISSUER} cannot be asked: it did not answer in time"),
+        (lambda: discovered(URL, PLAIN), 20, "it did not answer in time"),
+    ],
+)
+def test_who_answers_byte_by_byte_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[], Coroutine[Any, Any, object]], seconds: float, words: str
+) -> None:
+    monkeypatch.setattr(oauth_web, "Network", lambda *_: Dripping())
+    loop = VirtualTimeLoop()
+    try:
+        with pytest.raises(NoAnswer, match=re.escape(words)):
+            loop.run_until_complete(ask())
+        assert loop.time() == seconds
+    finally:
+        loop.close()
+
+
+def test_all_of_a_discovery_has_its_time(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slowly(request: httpx2.Request) -> HttpAnswer:
+        await asyncio.sleep(19)
+        return await web.sent(request)
+
+    monkeypatch.setattr(discovery, "sent", slowly)
+    loop = VirtualTimeLoop()
+    try:
+        with pytest.raises(Unreachable, match="within 30 s"):
+            loop.run_until_complete(discovered(URL, PLAIN))
+        assert loop.time() == 30
+    finally:
+        loop.close()
 
 
 class Web:

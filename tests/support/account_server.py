@@ -5,6 +5,7 @@ Who logs in is said by the test's browser, with `login_as` in the address. Refre
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -57,6 +58,9 @@ class AccountServer(TokenVerifier):
         """Whether clients may register themselves."""
         self.redirects: dict[str, list[str]] = {}
         """Where browsers may be sent back to, by the client that has registered so."""
+        self.answers = asyncio.Event()
+        """While it is not set, nobody gets tokens."""
+        self.answers.set()
         self.says_who = True
         """Whether answers by a browser have an `iss` (RFC 9207)."""
         self.sends_on: Callable[[dict[str, str]], str] | None = None
@@ -155,6 +159,7 @@ class AccountServer(TokenVerifier):
 
     async def _token(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
+        await self.answers.wait()
         self.grants[form["grant_type"]] += 1
         self.proofs.append(request.headers.get("authorization"))
         if form["grant_type"] == "authorization_code":
