@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.discovery import Provider
-from fastmcp_aggregator.oauth.errors import ClientRefused, OAuthError
+from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.grants import Grants
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry
 from fastmcp_aggregator.settings.oauth import OAuthSettings
@@ -176,8 +176,6 @@ class Authorization(BaseModel):
         grants = Grants(self.token_endpoint, self.issuer, self.client, settings)
         now = time.time()
         tokens = await grants.code(response.query["code"], self.verifier, self.redirect_uri, self.resource)
-        if not tokens.access_token:
-            raise ClientRefused("its authorization server gave an empty token")
         tokens.scope = tokens.scope or self.scopes
         return Tokens(
             principal=principal,

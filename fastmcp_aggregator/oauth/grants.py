@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -37,6 +38,10 @@ _OF_CODE = {
     **_OF_CLIENT,
     "invalid_grant": "its authorization server does not take the code (any more): it is good once, and not for long",
 }
+_TOKEN = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # RFC 6749, appendix A.12
+_MOST = 32 * 1024
+"""Characters of a token, or of its scopes."""
+_MOST_SECONDS = 2**63
 _LATER = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
@@ -123,13 +128,30 @@ class Grants:
         answer = await posted(self._endpoint, data, headers)
         if answer.status == 200:
             try:
-                return OAuthToken.model_validate_json(answer.body)
+                return _usable(OAuthToken.model_validate_json(answer.body))
             except ValidationError:
                 raise Unreachable("its authorization server answered with something else than tokens") from None
         code = _error_code(answer.body)
         if answer.status not in (400, 401, 403) or code in _LATER:
             raise Unreachable(f"its authorization server gives no tokens now (HTTP status {answer.status}); try again")
         raise refused(words.get(code, f"its authorization server refuses (HTTP status {answer.status})"))
+
+
+def _usable(token: OAuthToken) -> OAuthToken:
+    """A token that can be sent, and be kept.
+
+    Raises:
+        ClientRefused: it cannot.
+    """
+    if not token.access_token:
+        raise ClientRefused("its authorization server gave an empty token")
+    if not _TOKEN.fullmatch(token.access_token):
+        raise ClientRefused("its authorization server gave a token that cannot be in a header")
+    if any(len(each or "") > _MOST for each in (token.access_token, token.refresh_token, token.scope)):
+        raise ClientRefused(f"its authorization server gave a token of more than {_MOST // 1024} KiB")
+    if abs(token.expires_in or 0) > _MOST_SECONDS:
+        raise ClientRefused("its authorization server gave a token that expires at no time that there is")
+    return token
 
 
 def _error_code(body: bytes) -> str:

@@ -484,3 +484,25 @@ async def test_what_cannot_be_read_is_told_and_replaced_by_the_next_login(
     assert ("cannot be read" in caplog.text) == (kind == "tokens")
     await keep(vault, tokens)
     assert await kept_tokens(vault, URL, HUB) == tokens
+
+
+@pytest.mark.parametrize(
+    "odd", [{"access_token": "a\r\nX: 1"}, {"expires_in": 10**400}, {"refresh_token": "r" * 900_000}]
+)
+async def test_a_renewal_with_a_token_that_cannot_be_used_fails_and_is_tried_again(
+    endpoint: TokenEndpoint, vault: FileVault, odd: dict[str, Any]
+) -> None:
+    await logged_in(vault)
+    endpoint.answer = answer(1, **odd)
+    failure = await failure_of(account(vault))
+    assert (failure.kind, "its authorization server gave" in failure.reason) == ("auth", True)
+    endpoint.answer = None
+    assert await account(vault).authorization() == "Bearer access-1"
+
+
+async def test_what_could_not_be_read_again_is_not_kept(vault: FileVault) -> None:
+    await vault.keep("tokens", "small", b"x" * 100_000)
+    assert await vault.read("tokens", "small") == b"x" * 100_000
+    with pytest.raises(VaultError, match="too large"):
+        await vault.keep("tokens", "large", b"x" * 200_000)
+    assert await vault.read("tokens", "large") is None

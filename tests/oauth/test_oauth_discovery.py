@@ -303,6 +303,42 @@ async def test_what_a_browser_brings_must_be_of_this_login(web: Web, change: dic
     assert not web.forms
 
 
+ODD_TOKENS: list[tuple[dict[str, Any], str]] = [
+    ({"access_token": ""}, "empty token"),
+    ({"access_token": "a\r\nX-Injected: 1"}, "cannot be in a header"),
+    ({"access_token": " a"}, "cannot be in a header"),
+    ({"access_token": "a\x00"}, "cannot be in a header"),
+    ({"access_token": "\u00e4"}, "cannot be in a header"),
+    ({"access_token": "a" * 900_000}, "more than 32 KiB"),
+    ({"refresh_token": "r" * 900_000}, "more than 32 KiB"),
+    ({"scope": "s" * 900_000}, "more than 32 KiB"),
+    ({"expires_in": 10**400}, "expires"),
+    ({"expires_in": -(10**400)}, "expires"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), ODD_TOKENS)
+async def test_tokens_that_cannot_be_used_are_refused_at_the_login(web: Web, given: dict[str, Any], words: str) -> None:
+    token = f"{ISSUER}/token"
+    web.pages[token] = {**web.pages[token], **given}
+    authorization = await begun()
+    brought = AuthorizationResponse(BACK, {"state": authorization.state, "code": "c", "iss": ISSUER})
+    with pytest.raises(ClientRefused, match=words):
+        await authorization.finished(brought, PLAIN)
+
+
+@pytest.mark.parametrize(
+    "given", [{"expires_in": 2**63 - 1}, {"access_token": "a" * 32_768}, {"access_token": "a b~/+="}]
+)
+async def test_tokens_that_are_just_large_enough_are_taken(web: Web, given: dict[str, Any]) -> None:
+    token = f"{ISSUER}/token"
+    web.pages[token] = {**web.pages[token], **given}
+    authorization = await begun()
+    brought = AuthorizationResponse(BACK, {"state": authorization.state, "code": "c", "iss": ISSUER})
+    tokens = await authorization.finished(brought, PLAIN)
+    assert tokens.are_good(0)
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -35,7 +35,9 @@ _PATIENCE = 30.0
 _POLL = 0.01
 """Seconds between two attempts to lock."""
 _LIMIT = 256 * 1024
-"""Bytes of a document."""
+"""Bytes of a file."""
+_MOST = _LIMIT // 2 - 1024
+"""Bytes of a document, of which a file has two characters each."""
 _NONCE = 12
 _SWEEP_INTERVAL = 60.0
 """Seconds between two looks for documents whose time is over."""
@@ -210,6 +212,8 @@ class FileVault(Vault):
         return None if ends and ends <= self._clock() else document
 
     def _keep(self, place: str, document: bytes, lifetime: float | None) -> None:
+        if len(document) > _MOST:
+            raise VaultError(f"{place} is too large to be kept: it has over {_MOST // 1024} KiB")
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             source, key = self._keys.new()
