@@ -6,18 +6,22 @@ import base64
 import hashlib
 import hmac
 import json
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
 from joserfc.jwk import RSAKey
+from support.account_hub import around, mixed_up
 from support.tokens import OTHER_PAIR, PAIR, claims_of, token
 
 from attack.rooms import Team, jwt_for
 from attack.table import attack
+from fastmcp_aggregator.oauth.account import kept_accounts
 
 HEADING = "Who somebody is"
 _NOW = int(time.time())
@@ -296,3 +300,19 @@ async def like_key(room: Team) -> str:
     names = {entry["principal"] for entry in room.one.audit()[-1:]} | {"few"}
     assert len(names) == 2, "the audit log has one name for both"
     return "counted and named apart"
+
+
+@attack(
+    "login-mix-up",
+    "a hostile server sends a caller's login on to an honest one whose answers have no `iss` (RFC 9700, section 4.4)",
+    "the honest one's code is sent to nobody",
+)
+async def login_mix_up(room: Team) -> str:
+    for back in ("honest", "hostile"):
+        with tempfile.TemporaryDirectory() as folder:
+            async with around(Path(folder), servers=2, lists="caller") as place:
+                page = await mixed_up(place, "alice", "bob", comes_back_to=back)
+                assert page.status_code in (400, 403), f"{back}: {page.status_code}"
+                assert not any(server.grants["authorization_code"] for server in place.servers), f"{back}: sent"
+                assert not await kept_accounts(place.vault), f"{back}: logged in"
+    return "403 at the honest one's address, 400 at the hostile one's"

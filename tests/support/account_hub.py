@@ -134,6 +134,33 @@ class Browser:
         return await self.http.get(answer.headers["location"])
 
 
+async def mixed_up(place: Around, victim: str, attacker: str, *, comes_back_to: str) -> httpx2.Response:
+    """The mix-up of RFC 9700, section 4.4: where a browser ends whose login at the last server, which is hostile, is
+    sent on to the first. It is to come back to the address for the "honest" or the "hostile" one.
+    """
+    honest, hostile = place.servers[0], place.servers[-1]
+    honest.says_who = hostile.says_who = False
+
+    async def begun(who: str, server: AccountServer) -> tuple[Browser, str]:
+        browser, headers = Browser(), place.credentials.of(who)
+        sites = (await browser.http.get(f"{place.front.origin}/accounts/mine", headers=headers)).json()
+        key = [site["server"] for site in sites][list(place.servers).index(server)]
+        begins = await browser.http.post(f"{place.front.origin}/accounts/mine/{key}", headers=headers)
+        return browser, begins.json()["address"]
+
+    # Who attacks knows the hub's client at the honest server, and its redirect address, from a login of its own.
+    known = dict(httpx2.URL((await begun(attacker, honest))[1]).params)
+
+    def sent_on(asked: dict[str, str]) -> str:
+        redirect = (known if comes_back_to == "honest" else asked)["redirect_uri"]
+        more = {"client_id": known["client_id"], "redirect_uri": redirect, "login_as": victim}
+        return str(httpx2.URL(f"{honest.origin}/authorize", params={**asked, **more}))
+
+    hostile.sends_on = sent_on
+    browser, address = await begun(victim, hostile)
+    return await browser.http.get(address, follow_redirects=True)
+
+
 def key_of(place: Around, who: str) -> str:
     return place.credentials.of(who)["authorization"].removeprefix("Bearer ")
 
