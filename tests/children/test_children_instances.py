@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import config, connected, lean, talking, until
+from support.harness import config, connected, lean, talking, timed, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
 from support.wire import EVERYTHING
 
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.settings.model import ServerSettings
 
 SESSION = {"servers": {"lean": ServerSettings(isolation="session")}}
@@ -163,6 +164,19 @@ async def test_clients_at_a_place_whose_instance_was_given_up_are_told_once() ->
         instances = app._backend.runtime.instances
         assert not instances._given_up
         assert "max_isolated_sessions" in (await clients[0].error("tools/call", {"name": "lean:pid"}))["message"]
+
+
+async def test_an_instance_that_was_only_asked_whether_it_lives_ends_when_nobody_has_used_it_for_a_while() -> None:
+    tokens = {"ann": {"client_id": "ann", "scopes": []}}
+    hub = build_aggregator(config(lean=lean()), **SESSION, auth=StaticTokenVerifier(tokens))
+    timed(hub, Timings(health_interval=0.02, session_idle=0.3))
+    async with served(hub) as front:
+        client = await front.connect(modern=True, headers={"Authorization": "Bearer ann"})
+        await client.call("lean:pid")
+        (instance,) = [instance for instance, _ in hub._backend.runtime.instances]
+        used = instance.calls.last_answer
+        await until(lambda: instance.calls.last_answer > used)
+        await until(lambda: not list(hub._backend.runtime.instances))
 
 
 async def test_who_has_more_than_others_takes_nothing_from_them() -> None:

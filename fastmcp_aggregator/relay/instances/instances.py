@@ -164,7 +164,7 @@ class Instances:
         if instance in self._timers:
             self._timers[instance].cancel()
         # Without the present context, or each timer would hold a request, with its connection, for as long.
-        loop, last = asyncio.get_running_loop(), instance.calls.last_answer
+        loop, last = asyncio.get_running_loop(), instance.calls.last_used
         self._timers[instance] = loop.call_later(
             idle, self._close_if_unused_since, instance, last, context=contextvars.Context()
         )
@@ -387,12 +387,11 @@ class Instances:
         self._supervisor.begin(instance)
         return instance
 
-    def _close_if_unused_since(self, instance: Child, last_answer: float) -> None:
+    def _close_if_unused_since(self, instance: Child, last_used: float) -> None:
         self._timers.pop(instance, None)
-        if instance.calls.last_answer != last_answer or self._is_busy(instance):
-            return
+        is_used = instance.calls.last_used != last_used or self._is_busy(instance)
         is_kept = isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0
-        if is_kept or self._is_subscribed(instance):
+        if is_used or is_kept or self._is_subscribed(instance):
             self.release(instance)
         else:
             self._close(instance)
