@@ -42,6 +42,7 @@ from fastmcp_aggregator.cli.actions.accounts.login import logged_in
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
+from fastmcp_aggregator.oauth.authorization import redirect_uri
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.vault import FileVault
@@ -219,6 +220,30 @@ async def test_the_callback_is_served_before_the_browser_is_opened(
         tokens = await logged_in(RemoteServer(key="p", label="p", url=server.url), OAuthSettings(), vault, options)
         assert tokens.tokens.access_token in server.good_tokens
         await asyncio.to_thread(threads[0].join)
+
+
+async def test_a_browser_that_comes_back_from_another_server_ends_the_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[httpx2.Response] = []
+
+    def visit(url: str) -> None:
+        back = httpx2.URL(httpx2.get(url, timeout=PATIENCE, trust_env=False).headers["location"])
+        others = redirect_uri(str(back.copy_with(path="/callback", query=None)), "https://honest.example")
+        pages.append(httpx2.get(f"{others}?{back.query.decode()}", timeout=PATIENCE, trust_env=False))
+
+    def opened(url: str) -> bool:
+        threading.Thread(target=visit, args=(url,)).start()
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", opened)
+    async with protected() as server:
+        code, said = await log_in(server, tmp_path, "p")
+        assert (code, "from another authorization server" in said) == (1, True), said
+        assert not server.good_tokens
+        assert not list((tmp_path / "tokens").glob("tokens-*"))
+    await until(lambda: pages)
+    assert "from another authorization server" in pages[0].text
 
 
 async def test_a_login_is_kept_for_its_owner_only_and_serves(tmp_path: Path) -> None:

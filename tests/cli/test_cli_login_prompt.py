@@ -148,7 +148,8 @@ def back(shown: str) -> str:
 
 async def test_what_is_pasted_wrongly_may_be_pasted_again(tmp_path: Path) -> None:
     wrong = {
-        "code=([^&]+).*": (r"\1", "no `state` in it"),
+        "code=([^&]+).*": (r"\1", "not the whole address"),
+        "^[^?]+": ("http://localhost/callback", "another authorization server"),
         "state=[^&]+": ("state=other", "belongs to another login"),
         "iss=[^&]+": ("iss=https://evil.example", "another authorization server"),
         "code=[^&]+": ("", "no authorization code"),
@@ -158,7 +159,7 @@ async def test_what_is_pasted_wrongly_may_be_pasted_again(tmp_path: Path) -> Non
         right = back(shown)
         lines = ["", *(re.sub(pattern, other, right) for pattern, (other, _) in wrong.items())]
         lines[1] = lines[1].rpartition("&")[2]  # the code alone
-        return "\n".join([*lines, f' "{right[:60]}', f'{right[60:]}" '])
+        return "\n".join([*lines, f' "{right[:100]}', f'{right[100:]}" '])
 
     async with account_server() as server:
         server.person = "carol"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
 from support.account_crowd import crowd
 from support.account_hub import CALL, Browser, address_in, around, asked, give, key_of, log_in, retried
 from support.harness import config, until
@@ -18,6 +20,7 @@ from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import HUB
+from fastmcp_aggregator.oauth.vault.vault import CLIENTS
 from fastmcp_aggregator.settings.model import load_settings
 
 
@@ -195,6 +198,22 @@ async def test_a_person_sees_and_ends_their_own_accounts(tmp_path: Path) -> None
 
 
 # Attacks.
+
+
+async def test_a_client_with_another_redirect_address_registers_anew(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        old = OAuthClientInformationFull(
+            client_id="old", redirect_uris=[AnyUrl(f"{place.front.origin}/accounts/callback")]
+        )
+        name = f"{place.server.issuer}\n{place.front.origin}/accounts/callback"
+        await place.vault.keep(CLIENTS, name, old.model_dump_json().encode())
+        for _ in range(2):
+            address = address_in(await asked(await place.client("alice", modern=True)))
+            sent = await Browser().authenticate(address, key_of(place, "alice"))
+            params = httpx2.URL(sent.headers["location"]).params
+            assert params["client_id"] != "old"
+            assert place.server.redirects[params["client_id"]] == [params["redirect_uri"]]
+        assert place.server.grants["registration"] == 1
 
 
 async def test_a_link_that_is_handed_to_somebody_else_links_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.oauth.authorization import (
     Authorization,
     AuthorizationResponse,
-    MixedUpError,
     Refused,
     authorization_response,
     redirect_uri,
@@ -113,8 +112,7 @@ class Callback:
             so_far = ("" if "://" in line else so_far[-_MOST_PASTED:]) + line.strip()
             try:
                 response = authorization_response(so_far)
-                with suppress(MixedUpError):  # which ends the login
-                    authorization.require_valid(response)
+                authorization.require_valid(response)
             except Refused as error:
                 refused = error
                 say(f"{error}. Paste the whole address, or the rest of it:")
