@@ -49,7 +49,7 @@ _FORM_COOKIE = "fastmcp_aggregator_form"
 _STYLE = "body{font:1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}input{width:100%}"
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{title}</title><style nonce="{nonce}">{style}</style><h1>{title}</h1>{body}</html>"""
-_BACK = '<p><a href="../#accounts">All accounts</a></p>'
+_BACK = '<p><a href="../../#accounts">All accounts</a></p>'
 _FORM = """<p>{text}</p><form method="post"><input type="hidden" name="form" value="{form}">
 <p><label>Your API key or token for this hub<br><input type="password" name="credential" autocomplete="off"
 required></label></p><p><button>Go on</button></p></form>"""
@@ -105,7 +105,7 @@ class AccountPages:
 
     async def _callback(self, request: Request) -> Response:
         try:
-            came_to = f"{self._logins.callback}/{quote(request.path_params['id'], safe='')}"
+            came_to = f"{self._logins.callback}/{quote(request.path_params['id'], safe='', errors='replace')}"
             answer = authorization_response(f"{came_to}?{request.url.query}")
             sites = {**self._sites.of_hub(), **self._sites.of_callers()}
             settings = {key: site.settings for key, site in sites.items()}

@@ -110,6 +110,17 @@ async def test_odd_answers_of_an_authorization_server_link_and_show_nothing(tmp_
     async with around(tmp_path) as place:
         await asked(await place.client("alice", modern=True))
         async with place.front.browser() as http:
+            for odd in (
+                "%ed%a0%80",
+                "%00",
+                "%3Fstate=x&code=y",
+                "x" * 5000,
+                "..%2f..%2ftokens",
+                "%0d%0aset-cookie:%20a=b",
+            ):
+                got = await http.get(f"/accounts/callback/{odd}?state=x&code=y")
+                assert got.status_code in (404, 414, 431, 502), (odd[:40], got.status_code)
+                assert not {"location", "set-cookie"} & set(got.headers)
             for answer in ANSWERS:
                 got = await http.get(
                     f"/accounts/callback/x?{answer}", headers={"cookie": "fastmcp_aggregator_login_0=x"}

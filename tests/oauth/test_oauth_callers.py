@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from pathlib import Path
 
 import httpx2
@@ -31,6 +32,9 @@ async def test_a_modern_client_is_asked_and_its_call_goes_on(tmp_path: Path) -> 
         _, answer = client.begin("tools/call", retried(result))
         page = await log_in(place, address_in(result), "alice")
         assert (page.status_code, "You are logged in to <b>crm</b>" in page.text) == (200, True)
+        link = re.search(r'href="([^"]+)"', page.text)
+        assert link is not None
+        assert str(page.url.join(link[1])) == f"{place.front.origin}/#accounts"
         assert (await answer)["result"]["structuredContent"] == {"who": "alice-there"}
         assert (await client.result("tools/call", CALL))["structuredContent"] == {"who": "alice-there"}
         assert place.server.calls == {"alice-there": 2}

@@ -93,7 +93,7 @@ class Callback:
     async def take(self, request: Request) -> Response:
         """What a browser brings. The first that is of this login counts; anybody may send others."""
         try:
-            came_to = f"{self._origin}{quote(request.scope['path'])}"
+            came_to = f"{self._origin}{quote(request.scope['path'], errors='replace')}"
             response = authorization_response(f"{came_to}?{request.url.query}")
             self._take(response)
         except Refused as error:
