@@ -167,6 +167,7 @@ class Authorization(BaseModel):
         """The tokens, from what the browser brings.
 
         Raises:
+            MixedUpError: it is another authorization server's.
             Refused: it is not the answer to this login, or a refusal.
             OAuthError: there are no tokens.
         """

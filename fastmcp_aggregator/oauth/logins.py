@@ -199,11 +199,8 @@ class Logins:
             WrongBrowserError: it is another browser than was sent, which may still come back.
             OAuthError, VaultError: there are no tokens.
         """
-        vault, state, code = (
-            self._accounts.vault,
-            response.query.get("state", ""),
-            _digest(response.query.get("code", "")),
-        )
+        vault, brought = self._accounts.vault, response.query
+        state, code = brought.get("state", ""), _digest(brought.get("code", ""))
         name = f"state {state}"
         document = await vault.read(LOGINS, name)
         try:

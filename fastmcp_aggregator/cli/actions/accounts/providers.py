@@ -32,8 +32,7 @@ _AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
 class LoginReport:
     """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
     write into the settings, `lacking` why. `redirect_uris` are those that a client needs which does not register
-    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could
-    be asked, and `why` says so.
+    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could be asked, and `why` says so.
     """
 
     issuer: str | None
