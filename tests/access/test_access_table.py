@@ -27,7 +27,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from support.account_hub import CALL, give
+from support.account_hub import CALL, Browser, give
 from support.account_hub import Around as Accounts
 from support.account_hub import around as hub_with_accounts
 from support.credentials import Credentials, bearer, token
@@ -56,7 +56,7 @@ from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.local_hub.dashboard import Doors
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
-from fastmcp_aggregator.oauth.account import ExchangeAccount, LoginAccount, keep
+from fastmcp_aggregator.oauth.account import ExchangeAccount, LoginAccount, keep, kept_accounts
 from fastmcp_aggregator.oauth.clients import client_for
 from fastmcp_aggregator.oauth.discovery import Provider
 from fastmcp_aggregator.oauth.errors import ClientRefused, Unreachable
@@ -1194,6 +1194,60 @@ async def _(around: Around) -> None:
 
 async def unreadable(*_: Any) -> Any:
     raise VaultError("the vault cannot be read")
+
+
+# What a browser brings back from an authorization server.
+
+
+@asynccontextmanager
+async def on_the_way_back(around: Around) -> AsyncIterator[tuple[Browser, httpx2.URL]]:
+    """A browser in which alice logs in, and the address at which it comes back; afterwards she is not logged in."""
+    async with hub_with_accounts(around.folder, lists="caller") as place:
+        browser, headers = Browser(), place.credentials.of("alice")
+        begun = await browser.http.post(f"{place.front.origin}/accounts/mine/crm", headers=headers)
+        there = await browser.http.get(f"{begun.json()['address']}&login_as=alice-there")
+        yield browser, httpx2.URL(there.headers["location"])
+        assert place.server.grants["authorization_code"] == 0
+        assert await kept_accounts(place.vault) == []
+
+
+@cell("browsers that come back from a login", "missing")
+async def _(around: Around) -> None:
+    async with on_the_way_back(around) as (browser, back):
+        assert (await browser.http.get(back.copy_remove_param("state"))).status_code == 502
+        assert (await Browser().http.get(back)).status_code == 403
+        assert (await browser.http.get(back.copy_with(path="/accounts/callback"))).status_code == 404
+        assert (await browser.http.get(back.copy_remove_param("iss"))).status_code == 403
+
+
+@cell("browsers that come back from a login", "malformed")
+async def _(around: Around) -> None:
+    async with on_the_way_back(around) as (browser, back):
+        assert (await browser.http.get(back.copy_set_param("state", "x"))).status_code == 404
+        assert (await browser.http.get(back.copy_with(path="/accounts/callback/x"))).status_code == 403
+        assert (await browser.http.get(back)).status_code == 404
+
+
+@cell("browsers that come back from a login", "too big")
+async def _(around: Around) -> None:
+    async with on_the_way_back(around) as (browser, back):
+        assert (await browser.http.get(back.copy_set_param("code", "x" * 5000))).status_code == 502
+
+
+@cell("browsers that come back from a login", "stale")
+async def _(around: Around) -> None:
+    async with on_the_way_back(around) as (browser, back):
+        for file in (around.folder / "tokens").glob("login-*"):
+            file.unlink()  # its time is over
+        assert (await browser.http.get(back)).status_code == 404
+
+
+@cell("browsers that come back from a login", "down")
+async def _(around: Around) -> None:
+    async with on_the_way_back(around) as (browser, back):
+        with around.patch.context() as patched:
+            patched.setattr(FileVault, "read", unreadable)
+            assert (await browser.http.get(back)).status_code == 502
 
 
 # The page.
