@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.config.dialects import misspelt_message
 from fastmcp_aggregator.config.disclosure import Field, hidden_in
 from fastmcp_aggregator.doctor.findings import Finding, Severity, Source
+from fastmcp_aggregator.doctor.keys import keys_problems
 from fastmcp_aggregator.doctor.packages import unpinned_packages
 from fastmcp_aggregator.doctor.programs import Program, missing_programs, programs_of
 from fastmcp_aggregator.files.permissions import weaknesses
@@ -42,18 +43,23 @@ class Examination:
     findings: list[Finding]
 
 
-def examined(config: McpConfig, settings: AggregatorSettings, files: Iterable[str | None] = ()) -> Examination:
+def examined(
+    config: McpConfig,
+    settings: AggregatorSettings,
+    files: Iterable[str | None] = (),
+    groups: Container[str] = frozenset(),
+) -> Examination:
     """Look at everything. Takes as long as the slowest program takes to say its version; starts no server.
 
-    `files` are those that are read besides the config, the pins and the keys.
+    `files` are those that are read besides the config, the pins and the keys; `groups` are those that keys can be for.
     """
     source = Source(config.source)
     findings = [
         *no_servers(config),
         *unusable_entries(config, source),
         *misspelt_fields(config, source),
-        *weak_files([config.source, *files, settings.pins], "warning"),
-        *weak_files([settings.keys_file], "error"),
+        *weak_files([config.source, *files, settings.pins]),
+        *keys_problems(settings, groups),
         *missing_programs(config, source),
         *unpinned_packages(config, source),
         *silent_servers(config, source),
@@ -71,11 +77,11 @@ def no_servers(config: McpConfig) -> Iterator[Finding]:
         yield Finding("warning", None, f"there is no server to serve; {FROM_CLIENTS}")
 
 
-def weak_files(files: Iterable[str | None], severity: Severity) -> Iterator[Finding]:
+def weak_files(files: Iterable[str | None]) -> Iterator[Finding]:
     """Files that others on this machine could change."""
     for file in files:
         for weakness in weaknesses(Path(file).expanduser()) if file is not None else ():
-            yield Finding(severity, None, f"{file} {weakness}")
+            yield Finding("warning", None, f"{file} {weakness}")
 
 
 def unusable_entries(config: McpConfig, source: Source) -> Iterator[Finding]:

@@ -77,6 +77,23 @@ def test_programs_are_found_by_the_search_path_of_their_server_and_tell_their_ve
     assert not Path("started").exists()
 
 
+def test_keys_for_groups_that_are_not_there_and_a_keys_file_that_cannot_be_used_are_found(tmp_path: Path) -> None:
+    keys, config_file = tmp_path / "keys.json", put(tmp_path / "mcp.json", json.dumps(config(a=lean())))
+    settings = AggregatorSettings(keys_file=str(keys), port=free_port())
+
+    def found() -> list[tuple[str, str]]:
+        findings = examined(load_config(config_file), settings, groups={"web"}).findings
+        return [(finding.severity, finding.message) for finding in findings]
+
+    assert [severity for severity, _ in found()] == ["error"]
+    for name, groups in (("eve", "webb"), ("bob", "web"), ("ann", None)):
+        main(["keys", "create", name, "--file", str(keys), *(["--groups", groups] if groups else [])])
+    ((severity, message),) = found()
+    assert (severity, message.partition(" of ")[2]) == ("warning", "'eve' is for the group 'webb', which is not there")
+    keys.chmod(0o666)
+    assert [severity for severity, _ in found()] == ["error"]
+
+
 def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:
     found = examine(tmp_path, a={"command": "uvx-none"}, b={"command": "uvx", "env": {"PATH": "/none"}}).findings
     assert [(finding.severity, finding.server, finding.line, finding.written) for finding in found] == [

@@ -241,6 +241,6 @@ def test_check_says_it_of_every_file_that_is_read(folder: Path, capfd: pytest.Ca
     ended = run_main(capfd, [*line, "--env-file", str(files["x.env"])])
     errors, _, to_decide = ended.out.partition("To decide:\n")
     for name, path in files.items():
-        found = errors if name == "k.json" else to_decide
-        assert f"  {path} can be written to by others than its owner" in found
+        found, mark = (errors, ":") if name == "k.json" else (to_decide, "")
+        assert f"  {path}{mark} can be written to by others than its owner" in found
     assert permissions.is_trusted(0)

@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             _tell_refusal(error, [problem["line"] for problem in problems])
         return CONFIGURATION
-    examination = examined(config, settings, [options.settings, options.env_file, named_groups.source or None])
+    files = [options.settings, options.env_file, named_groups.source or None]
+    examination = examined(config, settings, files, named_groups)
     code = _check(options, config, settings, named_groups, examination)
     refused = _refused(config, settings)
     if refused and not options.json:

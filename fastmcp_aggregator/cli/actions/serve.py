@@ -9,10 +9,8 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastmcp_aggregator.access.keys_file import read_keys
 from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_origins
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
@@ -25,6 +23,7 @@ from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageErro
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
+from fastmcp_aggregator.doctor.keys import unusable_keys
 from fastmcp_aggregator.early.answers import AnswersFile, name_of
 from fastmcp_aggregator.early.front import introduce_by
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
@@ -76,16 +75,13 @@ def _check_address(settings: AggregatorSettings) -> None:
 
 
 def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> None:
-    """Warn of keys that are for groups that are not there, because nobody can tell from their refusals.
+    """Warn of keys that are for groups that are not there.
 
     Raises:
         ConfigError: the keys file cannot be used.
     """
-    if settings.keys_file is None:
-        return
-    for key in read_keys(Path(settings.keys_file).expanduser()):
-        for unknown in sorted(group for group in key.groups or () if group not in groups):
-            logger.warning("the key %s of %r is for the group %r, which is not there", key.id, key.name, unknown)
+    for finding in unusable_keys(settings, groups):
+        logger.warning("%s", finding.message)
 
 
 async def _serve(

@@ -1,0 +1,33 @@
+"""The keys file of a hub: whether it can be used, and whether the groups are there that its keys are for."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from pathlib import Path
+
+from fastmcp_aggregator.access.keys_file import read_keys
+from fastmcp_aggregator.doctor.findings import Finding
+from fastmcp_aggregator.errors import ConfigError
+from fastmcp_aggregator.settings.model import AggregatorSettings
+
+
+def unusable_keys(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
+    """Nobody can tell from the refusals of such a key what is wrong with it.
+
+    Raises:
+        ConfigError: the keys file cannot be used.
+    """
+    if settings.keys_file is None:
+        return
+    for key in read_keys(Path(settings.keys_file).expanduser()):
+        for unknown in sorted(group for group in key.groups or () if group not in groups):
+            message = f"the key {key.id} of {key.name!r} is for the group {unknown!r}, which is not there"
+            yield Finding("warning", None, message)
+
+
+def keys_problems(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
+    """The same, with what keeps the keys file from being used."""
+    try:
+        yield from unusable_keys(settings, groups)
+    except ConfigError as error:
+        yield from (Finding("error", None, f"{error.source}: {problem.message}") for problem in error.details)
