@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
@@ -88,6 +89,8 @@ class Backend:
         self.request_states = SharedStates()
         """The seal on what clients are given to come back with, to any replica."""
         self.task_ids = TaskIds(self.request_states)
+        self.fanout = Fanout()
+        """What is sent to the clients of all virtual servers."""
         self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()
@@ -242,6 +245,7 @@ class Backend:
             task_ids=self.task_ids,
             accounts=self.accounts,
             logins=self.logins,
+            fanout=self.fanout,
             on_changed=self._on_changed,
         )
         self.runtime = runtime

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
 
+from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child, ChildContext
@@ -84,6 +85,7 @@ class Runtime:
         task_ids: TaskIds,
         accounts: Accounts,
         logins: Logins,
+        fanout: Fanout,
         on_changed: Callable[[], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers."""
@@ -91,8 +93,9 @@ class Runtime:
         self._views = views
         self._changes = changes
         self._on_changed = on_changed
+        self._fanout = fanout
         self.log_levels = ChildLogLevels(self._clients)
-        self.subscriptions = Subscriptions(self._publish_update)
+        self.subscriptions = Subscriptions(self._publish_update, fanout)
         at_once = settings.max_starting or timings.starts_at_once
         starts = StartSlots(at_once, timings.start_patience)
         connects = StartSlots(at_once, timings.connect_patience)
@@ -123,6 +126,7 @@ class Runtime:
         finally:
             for view in self._views:
                 await view.live_clients.close()
+            await self._fanout.close()
             await self.tasks.close()
             self.rounds.close()
             await self.subscriptions.close()

@@ -88,7 +88,7 @@ class VirtualServer(FastMCP[None]):
             changes=settings.tool_changes,
             withdrawn=backend.withdrawn,
         )
-        self._live_clients = LiveClients()
+        self._live_clients = LiveClients(backend.fanout)
         self._entered: list[AsyncExitStack] = []
         backend.show_in(ServedView(group_id, self._directory, self._live_clients))
         super().__init__(

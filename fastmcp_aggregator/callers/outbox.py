@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ _KEY = "fastmcp_aggregator.outbox"
 _QUEUE_LIMIT = 1000
 """Messages that wait for a client that does not read, at most."""
 
-SendNotification = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+SendNotification = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 class Outbox:
@@ -31,20 +31,28 @@ class Outbox:
     def __init__(self, send: SendNotification) -> None:
         self._send = send
         self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._once: set[Hashable] = set()
         self._sending: asyncio.Task[None] | None = None
 
     def put(self, method: str, params: Mapping[str, Any]) -> None:
         """Send this after everything before it; dropped if too much waits already."""
         self.then(partial(self._send, method, params))
 
-    def then(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Do this after everything before it; left out if too much waits already."""
+    def put_once(self, method: str, uri: str | None = None) -> None:
+        """Send this after everything before it, unless the same waits already."""
+        message = method, uri
+        if message not in self._once and self.then(partial(self._send_once, method, uri)):
+            self._once.add(message)
+
+    def then(self, action: Callable[[], Awaitable[None]]) -> bool:
+        """Do this after everything before it; left out if too much waits already. Return whether it is done."""
         if len(self._waiting) >= _QUEUE_LIMIT:
             logger.debug("dropped a message: the client does not take its messages")
-            return
+            return False
         self._waiting.append(action)
         if self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name="messages to a client")
+        return True
 
     async def flush(self) -> None:
         """Wait until everything is sent."""
@@ -65,8 +73,13 @@ class Outbox:
 
     def close(self) -> None:
         self._waiting.clear()
+        self._once.clear()
         if self._sending is not None:
             self._sending.cancel()
+
+    async def _send_once(self, method: str, uri: str | None) -> None:
+        self._once.discard((method, uri))
+        await self._send(method, None if uri is None else {"uri": uri})
 
     async def _send_all(self) -> None:
         try:

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from mcp.server.connection import Connection
@@ -25,15 +26,14 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
+from fastmcp_aggregator.callers.fanout import Fanout, Send
+from fastmcp_aggregator.callers.outbox import outbox_of
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.library_internals import connection_of
 from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 
 _COALESCE = 0.1
 """Seconds between the first change and the notification."""
-_SEND_BOUND = 1.0
-"""Seconds that one client has to take a notification before it is passed over."""
-
 _MOST_STREAMS = 1024
 """Of one principal."""
 
@@ -57,7 +57,8 @@ class _Stream:
 class LiveClients:
     """The connected clients of one virtual server, and the changes they are yet to be notified of."""
 
-    def __init__(self) -> None:
+    def __init__(self, fanout: Fanout) -> None:
+        self._fanout = fanout
         self._streams: dict[Hashable, _Stream] = {}
         """Those of modern clients."""
         self._open: Counter[Hashable] = Counter()
@@ -120,14 +121,12 @@ class LiveClients:
         """Notify one client of changes that concern it alone: a legacy one on its connection; a modern one, where that
         is None, on its streams.
         """
-        names = sorted({SPECS[kind].capability for kind in kinds})
-        if connection is not None and names:
-            await self._notify(connection, names)
-        elif names:
-            for name in names:
-                await self._publish_to(
-                    [each for each in self._streams.values() if each.client is client], _EVENTS[name]
-                )
+        for name in sorted({SPECS[kind].capability for kind in kinds}):
+            if connection is not None:
+                await self._send(connection, name)
+            else:
+                theirs = [each for each in self._streams.values() if each.client is client]
+                await self._publish_to(theirs, _EVENTS[name])
 
     async def publish(self, event: ServerEvent, names: Collection[Hashable]) -> None:
         """Pass an event on to the streams with these names."""
@@ -151,20 +150,21 @@ class LiveClients:
             await asyncio.sleep(_COALESCE)
             changed, self._changed = self._changed, {}
             for principal, names in changed.items():
-                await self._notify_of(principal, sorted(names))
+                self._notify_of(principal, sorted(names))
 
-    async def _notify_of(self, principal: Hashable, names: list[str]) -> None:
-        streams = [each for each in self._streams.values() if principal is None or each.principal == principal]
-        for name in names:
-            await self._publish_to(streams, _EVENTS[name])
-        ready = [connection for connection in self.connections if connection.initialized.is_set()]
-        theirs = [each for each in ready if principal is None or self._principals.get(each) == principal]
-        await asyncio.gather(*(self._notify(connection, names) for connection in theirs))
+    def _notify_of(self, principal: Hashable, names: list[str]) -> None:
+        everybody = {*self._open, *map(self._principals.get, self.connections)}
+        for each in everybody if principal is None else {principal}:
+            for name in names:
+                self._fanout.put(each, (self, name), partial(self._sends, each, name))
 
-    async def _notify(self, connection: Connection, changed: list[str]) -> None:
-        try:
-            async with asyncio.timeout(_SEND_BOUND):
-                for name in changed:
-                    await connection.notify(LIST_CHANGED[name], None)
-        except TimeoutError:
-            return
+    def _sends(self, principal: Hashable, name: str) -> Iterator[Send]:
+        for stream in [each for each in self._streams.values() if each.principal == principal]:
+            yield partial(stream.bus.publish, _EVENTS[name])
+        theirs = [each for each in self.connections if self._principals.get(each) == principal]
+        for connection in theirs:
+            if connection in self.connections and connection.initialized.is_set():
+                yield partial(self._send, connection, name)
+
+    async def _send(self, connection: Connection, name: str) -> None:
+        outbox_of(connection).put_once(LIST_CHANGED[name])

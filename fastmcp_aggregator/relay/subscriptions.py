@@ -20,10 +20,10 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
-    Mapping,
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -31,6 +31,7 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST
 
+from fastmcp_aggregator.callers.fanout import Fanout, Send
 from fastmcp_aggregator.callers.outbox import outbox_of
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.session import ChildSession
@@ -131,11 +132,12 @@ async def _open_stream(session: ChildSession, uri: str) -> asyncio.Task[None]:
 class Subscriptions:
     """All subscribed resources. Owned by one `Runtime`."""
 
-    def __init__(self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]]) -> None:
+    def __init__(self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]], fanout: Fanout) -> None:
         """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to, and by
         who has authenticated for them.
         """
         self._publish = publish
+        self._fanout = fanout
         self._resources: dict[Hashable, dict[str, SubscribedResource]] = {}
         self._connections: WeakSet[Connection] = WeakSet()
         """Those whose end is watched for."""
@@ -230,17 +232,9 @@ class Subscriptions:
 
     def _notify(self, subscribed: SubscribedResource, below: str = "") -> None:
         """Notify the subscribers of a resource that it has changed, or what lies so far below it."""
-        of_streams: dict[str, list[Hashable]] = {}
-        for subscriber, subscription in subscribed.subscribers.items():
-            if not subscription.may_hear():
-                continue
-            if isinstance(subscriber, Connection):
-                outbox_of(subscriber).put(RESOURCE_UPDATED.name, {"uri": f"{subscription.public}{below}"})
-            else:
-                # The SDK's streams pass on the very addresses that they have subscribed to.
-                of_streams.setdefault(subscription.public, []).append(subscriber)
-        if of_streams:
-            self._start(self._publish_all(of_streams))
+        for principal in {subscription.principal for subscription in subscribed.subscribers.values()}:
+            told = below if self._fanout.has_room(principal) else ""
+            self._fanout.put(principal, (subscribed, told), partial(self._sends, subscribed, told, principal))
 
     def _forget(self, subscriber: Subscriber) -> None:
         for entry in [entry for entry in self._entries() if subscriber in entry.subscribers]:
@@ -261,9 +255,18 @@ class Subscriptions:
         except (ChildServerError, MCPError) as error:
             logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 
-    async def _publish_all(self, addresses: Mapping[str, Collection[Hashable]]) -> None:
-        for address, streams in sorted(addresses.items()):
-            await self._publish(address, streams)
+    def _sends(self, subscribed: SubscribedResource, below: str, principal: Hashable) -> Iterator[Send]:
+        for subscriber, subscription in list(subscribed.subscribers.items()):
+            is_theirs = subscription.principal == principal and subscribed.subscribers.get(subscriber) is subscription
+            if is_theirs and subscription.may_hear():
+                yield partial(self._send, subscriber, subscription.public, below)
+
+    async def _send(self, subscriber: Subscriber, public: str, below: str) -> None:
+        if isinstance(subscriber, Connection):
+            outbox_of(subscriber).put_once(RESOURCE_UPDATED.name, f"{public}{below}")
+        else:
+            # The SDK's streams pass on the very addresses that they have subscribed to.
+            await self._publish(public, [subscriber])
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -11,6 +11,7 @@ import pytest
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 
+from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.relay import live_clients
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -43,13 +44,14 @@ def instance_of(principal: str) -> Any:
 
 @pytest.mark.parametrize("principals", [("alice", "bob"), (None, None)], ids=["principals", "clients"])
 async def test_an_update_of_an_instance_reaches_the_streams_alone_that_have_subscribed_there(principals: Any) -> None:
-    clients = LiveClients()
+    fanout = Fanout()
+    clients = LiveClients(fanout)
     heard: dict[str, list[str]] = {"alice": [], "bob": []}
 
     async def publish(uri: str, streams: Collection[Hashable]) -> None:
         await clients.publish(ResourceUpdated(uri=uri), streams)
 
-    subscriptions = Subscriptions(publish)
+    subscriptions = Subscriptions(publish, fanout)
     instances = {who: instance_of(who) for who in heard}
     streams = {who: object() for who in heard}
     with (
@@ -60,14 +62,14 @@ async def test_an_update_of_an_instance_reaches_the_streams_alone_that_have_subs
             handler._bus.subscribe(lambda event, who=who: heard[who].append(event.uri))  # type: ignore[misc, union-attr]
             await subscriptions.subscribe(streams[who], instances[who], ORIGINAL, PUBLIC, principal)
         subscriptions.updated(instances["alice"], ORIGINAL)
-        await asyncio.gather(*subscriptions._tasks)
+        await fanout._sending  # type: ignore[misc]
         assert heard == {"alice": [PUBLIC], "bob": []}
     await subscriptions.close()
 
 
 async def test_a_principal_has_so_many_streams_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_clients, "_MOST_STREAMS", 1)
-    clients = LiveClients()
+    clients = LiveClients(Fanout())
     with (
         clients.listening("alice", object()),
         clients.listening("bob", object()),
@@ -80,7 +82,7 @@ async def test_a_principal_has_so_many_streams_at_most(monkeypatch: pytest.Monke
 
 
 async def test_a_client_of_a_hub_is_told_alone_that_its_lists_are_others() -> None:
-    clients, heard = LiveClients(), list[str]()
+    clients, heard = LiveClients(Fanout()), list[str]()
     with clients.listening(None, object(), "one") as of_one, clients.listening(None, object(), "other") as of_other:
         for who, handler in (("one", of_one), ("other", of_other)):
             handler._bus.subscribe(lambda _, who=who: heard.append(who))  # type: ignore[misc]

@@ -1,0 +1,83 @@
+"""Messages to many clients that none of them has asked for now: updated resources and changed lists.
+
+Theory. One message of a server may be for hundreds of clients, and costs as much as hundreds of messages. So it goes to
+a few of them in one turn of the loop, and to so many a second in the long run: the loop is for requests. Principals
+take turns, so who has many clients is told later, and nobody else. A message that waits for a principal is not put
+again; it is told to its clients after the last time that it was put, and to those that there are then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+
+_AT_ONCE, _INTERVAL = 20, 0.002
+"""Clients that are sent something at once, and seconds between two in the long run: to send is work for the loop that
+all share, some 0.2 ms each.
+"""
+_MOST_WAITING = 1000
+"""Messages that may wait for one principal; see `has_room`."""
+
+Send = Callable[[], Awaitable[None]]
+"""Sends a message to one client. It does not wait for the client."""
+
+
+class _Queue:
+    """What one principal's clients are yet to be sent."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Hashable, Callable[[], Iterator[Send]]] = {}
+        self._begun: Iterator[Send] = iter(())
+
+    def next(self) -> Send | None:
+        while (send := next(self._begun, None)) is None and self.waiting:
+            self._begun = self.waiting.pop(next(iter(self.waiting)))()
+        return send
+
+
+class Fanout:
+    """What waits to be sent to many clients. One task sends it."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, _Queue] = {}
+        """By principal; the first is next."""
+        self._sending: asyncio.Task[None] | None = None
+        self._paid_until = -math.inf
+
+    def has_room(self, principal: Hashable) -> bool:
+        """Whether one more message should be put; if not, one that says more, and of which there are few."""
+        queue = self._queues.get(principal)
+        return queue is None or len(queue.waiting) < _MOST_WAITING
+
+    def put(self, principal: Hashable, message: Hashable, sends: Callable[[], Iterator[Send]]) -> None:
+        """Send a message to a principal's clients, which `sends` finds when their turn comes."""
+        self._queues.setdefault(principal, _Queue()).waiting.setdefault(message, sends)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send_all(), name="fan-out")
+
+    async def close(self) -> None:
+        """Drop what waits."""
+        self._queues.clear()
+        self._paid_until = -math.inf
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        now = asyncio.get_running_loop().time
+        while self._queues:
+            self._paid_until = max(self._paid_until, now() - _AT_ONCE * _INTERVAL)
+            if self._paid_until + _INTERVAL / 2 > now():  # a half, for sums are rounded
+                await asyncio.sleep(_AT_ONCE * _INTERVAL)
+            elif (send := self._next()) is not None:
+                self._paid_until += _INTERVAL
+                await send()
+
+    def _next(self) -> Send | None:
+        principal = next(iter(self._queues))
+        queue = self._queues.pop(principal)
+        send = queue.next()
+        if send is not None:
+            self._queues[principal] = queue  # behind the others
+        return send
