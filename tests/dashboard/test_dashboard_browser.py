@@ -459,6 +459,56 @@ def test_objects_arrays_and_choices_of_schemas_have_fields(chromium: Browser) ->
         assert sent["arguments"] == changed
 
 
+def test_a_schema_that_refers_to_itself_has_a_form_of_bounded_size(chromium: Browser) -> None:
+    """What has no room for fields of its own is written as JSON."""
+    itself = {"$ref": "#/$defs/A"}
+    definitions = {
+        "A": {"type": "object", "properties": {f"p{number}": itself for number in range(40)}},
+        "Choice": {"oneOf": [{"$ref": "#/$defs/Choices"}, {"type": "string"}]},
+        "Choices": {
+            "type": "object",
+            "properties": {f"p{number}": {"$ref": "#/$defs/Choice"} for number in range(40)},
+            "required": [f"p{number}" for number in range(40)],
+        },
+        "List": {"type": "array", "items": {"$ref": "#/$defs/List"}, "minItems": 10},
+    }
+    schemas = {
+        "objects": {"properties": {"a": itself}},
+        "choices": {"properties": {"a": {"$ref": "#/$defs/Choice"}}, "required": ["a"]},
+        "lists": {"properties": {"a": {"$ref": "#/$defs/List"}}},
+        "flat": {"properties": {f"p{number}": {"type": "string"} for number in range(600)}},
+    }
+    tools = [
+        {"name": name, "inputSchema": {"type": "object", **schema, "$defs": definitions}}
+        for name, schema in schemas.items()
+    ]
+    app = build_aggregator(config(a=lean(results={"tools/list": {"tools": tools}, "tools/call": {"content": []}})))
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        for name in schemas:
+            opened(page, f"tools//a%3A{name}")
+            assert page.locator(".arguments .field").count() <= 502
+        expect(page.get_by_label("arguments")).to_be_visible()
+        page.get_by_label("arguments").fill('{"p599": "x"}')
+        page.get_by_role("button", name="Call", exact=True).click()
+        expect(page.locator(".verdict")).to_contain_text("Done")
+        opened(page, "tools//a%3Aobjects")
+        page.locator("textarea:visible").first.fill('{"p7": {}}')
+        page.get_by_role("button", name="As JSON").click()
+        entered = page.get_by_label("arguments").input_value()
+        assert json.loads(entered) == {"a": {"p0": {"p0": {"p0": {"p0": {"p7": {}}}}}}}
+        for _ in range(3):  # fields that are made anew have the room of those before
+            page.get_by_role("button", name="As JSON").click()
+            page.get_by_role("button", name="As JSON").click()
+            assert page.get_by_label("arguments").input_value() == entered
+        opened(page, "tools//a%3Achoices")
+        for kind in ("1", "0"):
+            page.get_by_label("Kind of a").select_option(kind)
+        assert 400 < page.locator(".arguments .field").count() <= 502
+        opened(page, "tools//a%3Alists")
+        page.get_by_role("button", name="Add to a", exact=True).click()
+        page.get_by_role("button", name="Remove a[10]", exact=True).click()
+
+
 def test_resources_and_prompts_are_there_beside_tools(chromium: Browser, hub: str) -> None:
     with page_of(chromium, hub) as page:
         opened(page, "tools")

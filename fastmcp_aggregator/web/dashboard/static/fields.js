@@ -8,7 +8,30 @@ const INPUT_TYPES = { date: "date", time: "time", email: "email", password: "pas
 const REF_DEPTH = 8;
 const NESTED_DEPTH = 4;
 const MOST_ITEMS = 100;
+const MOST_FIELDS = 500;
 let made = 0;
+
+/** How many fields more a form may have: what a schema refers to may refer to it in turn. */
+export class Room {
+  #left = MOST_FIELDS;
+
+  /** Take it for so many fields, if there is as much. */
+  take(count) {
+    const fits = count <= this.#left;
+    if (fits) this.#left -= count;
+    return fits;
+  }
+
+  /** Take it for a field that was asked for. */
+  add() {
+    this.#left -= 1;
+  }
+
+  /** Give back that of the fields in an element, which is to be removed. */
+  giveBack(node) {
+    this.#left += node.querySelectorAll(".field").length;
+  }
+}
 
 /** A problem with what was entered, in words for the person who did; of a field in it, if there is one. */
 export class Invalid extends Error {
@@ -62,12 +85,12 @@ export function collected(fields) {
   return { values, first };
 }
 
-/** The fields for the properties of an object, those that are required first. */
-export function fieldsOf(schema, root, id, depth = 0) {
+/** The fields for the properties of an object, those that are required first. There is room for them. */
+export function fieldsOf(schema, root, { id, room, depth = 0 }) {
   const properties = Object.entries(schema.properties ?? {});
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
   const ordered = [...properties.filter(([name]) => required.has(name)), ...properties.filter(([name]) => !required.has(name))];
-  return ordered.map(([name, one], number) => fieldFor(name, one, root, { isRequired: required.has(name), id: `${id}-${number}`, depth }));
+  return ordered.map(([name, one], number) => fieldFor(name, one, root, { isRequired: required.has(name), id: `${id}-${number}`, room, depth }));
 }
 
 /**
@@ -76,14 +99,27 @@ export function fieldsOf(schema, root, id, depth = 0) {
  */
 export function fieldFor(name, rawSchema, root, options) {
   const schema = resolved(rawSchema, root);
-  const { depth = 0 } = options;
+  const { isRequired, room, depth = 0 } = options;
   if (depth < NESTED_DEPTH) {
     const variants = variantsOf(schema, root);
-    if (variants) return choiceField(name, schema, variants, root, options);
-    if (schema.type === "object" && Object.keys(schema.properties ?? {}).length) return objectField(name, schema, root, options);
-    if (schema.type === "array" && schema.items && typeof schema.items === "object" && !Array.isArray(schema.items) && !schema.prefixItems) return arrayField(name, schema, root, options);
+    if (variants && room.take(isRequired ? 1 : 0)) return choiceField(name, schema, variants, root, options);
+    const properties = schema.type === "object" ? countOf(schema) : 0;
+    if (properties && room.take(properties)) return objectField(name, schema, root, options);
+    const isList = schema.type === "array" && schema.items && typeof schema.items === "object" && !Array.isArray(schema.items) && !schema.prefixItems;
+    if (isList && room.take(firstItems(schema, isRequired).length)) return arrayField(name, schema, root, options);
   }
   return plainField(name, schema, options);
+}
+
+/** How many properties an object has. */
+export function countOf(schema) {
+  return Object.keys(schema.properties ?? {}).length;
+}
+
+/** The values of the items that an array begins with. */
+function firstItems(schema, isRequired) {
+  if (isRequired && Array.isArray(schema.default)) return schema.default.slice(0, MOST_ITEMS);
+  return new Array(Math.max(0, Math.min(Number(schema.minItems) || 0, 10))).fill(undefined);
 }
 
 function plainField(name, schema, { isRequired, id }) {
@@ -118,8 +154,8 @@ function framed(name, schema, isRequired, ...content) {
   return { node, tell: (message) => { problem.textContent = message; } };
 }
 
-function objectField(name, schema, root, { isRequired, id, depth = 0 }) {
-  const fields = fieldsOf(schema, root, id, depth + 1);
+function objectField(name, schema, root, { isRequired, id, room, depth = 0 }) {
+  const fields = fieldsOf(schema, root, { id, room, depth: depth + 1 });
   const frame = framed(name, schema, isRequired, fields.map((field) => field.node));
   const known = new Set(fields.map((field) => field.name));
   let others = {};
@@ -153,21 +189,25 @@ function objectField(name, schema, root, { isRequired, id, depth = 0 }) {
   }
 }
 
-function arrayField(name, schema, root, { isRequired, id, depth = 0 }) {
+function arrayField(name, schema, root, { isRequired, id, room, depth = 0 }) {
   const list = element("div", { class: "items" });
-  const add = element("button", { type: "button", class: "quiet", onclick: () => append()?.input.focus() }, "Add");
+  const add = element("button", { type: "button", class: "quiet", onclick: () => added()?.input.focus() }, "Add");
   const frame = framed(name, schema, isRequired, list, element("p", { class: "actions" }, add));
   add.setAttribute("aria-label", `Add to ${name}`);
   let items = [];
-  for (let number = 0; number < Math.min(schema.minItems ?? 0, 10); number += 1) append();
-  if (Array.isArray(schema.default) && isRequired) write(schema.default);
+  for (const value of firstItems(schema, isRequired)) append(value);
 
-  function append(value) {
+  function added(value) {
     if (items.length >= Math.min(schema.maxItems ?? MOST_ITEMS, MOST_ITEMS)) return null;
+    room.add();
+    return append(value);
+  }
+  function append(value) {
     made += 1;
-    const field = fieldFor(`${name}[${items.length}]`, schema.items, root, { isRequired: true, id: `${id}-item-${made}`, depth: depth + 1 });
+    const field = fieldFor(`${name}[${items.length}]`, schema.items, root, { isRequired: true, id: `${id}-item-${made}`, room, depth: depth + 1 });
     const remove = element("button", { type: "button", class: "quiet remove", "aria-label": `Remove ${field.name}`, onclick: () => {
       items = items.filter((one) => one !== field);
+      room.giveBack(row);
       row.remove();
       add.focus();
     } }, "Remove");
@@ -179,8 +219,9 @@ function arrayField(name, schema, root, { isRequired, id, depth = 0 }) {
   }
   function write(value) {
     items = [];
+    room.giveBack(list);
     list.replaceChildren();
-    for (const one of Array.isArray(value) ? value : []) append(one);
+    for (const one of Array.isArray(value) ? value : []) added(one);
   }
   return {
     ...frame,
@@ -199,12 +240,12 @@ function arrayField(name, schema, root, { isRequired, id, depth = 0 }) {
 /** The alternatives of a schema, where there are several and each has fields of its own or a type. */
 function variantsOf(schema, root) {
   const choices = schema.oneOf ?? schema.anyOf;
-  if (!Array.isArray(choices) || schema.enum) return null;
+  if (!Array.isArray(choices) || choices.length > MOST_ITEMS || schema.enum) return null;
   const found = choices.map((choice) => resolved(choice, root)).filter((choice) => choice.type !== "null");
   return found.length > 1 && found.every((choice) => choice.type || choice.properties || choice.enum || Object.hasOwn(choice, "const")) ? found : null;
 }
 
-function choiceField(name, schema, variants, root, { isRequired, id, depth = 0 }) {
+function choiceField(name, schema, variants, root, { isRequired, id, room, depth = 0 }) {
   const titles = variants.map((variant, number) => variant.title ?? constantOf(variant) ?? `${typeName(variant)}${variants.filter((one) => typeName(one) === typeName(variant)).length > 1 ? ` ${number + 1}` : ""}`);
   const select = element("select", { "aria-label": `Kind of ${name}`, onchange: () => choose(select.value) },
     isRequired ? null : element("option", { value: "" }, "not given"), titles.map((title, number) => element("option", { value: String(number) }, title)));
@@ -212,12 +253,17 @@ function choiceField(name, schema, variants, root, { isRequired, id, depth = 0 }
   const frame = framed(name, { ...schema, type: "choice" }, isRequired, select, place);
   let field = null;
   function choose(number) {
+    room.giveBack(place);
+    if (number !== "") room.add();
+    show(number);
+  }
+  function show(number) {
     made += 1;
     select.value = number;
-    field = number === "" ? null : fieldFor(name, { type: variants[number].properties ? "object" : undefined, ...variants[number] }, root, { isRequired: true, id: `${id}-choice-${made}`, depth: depth + 1 });
+    field = number === "" ? null : fieldFor(name, { type: variants[number].properties ? "object" : undefined, ...variants[number] }, root, { isRequired: true, id: `${id}-choice-${made}`, room, depth: depth + 1 });
     place.replaceChildren(...(field ? [field.node] : []));
   }
-  choose(isRequired ? "0" : "");
+  show(isRequired ? "0" : "");
   return {
     ...frame,
     name,

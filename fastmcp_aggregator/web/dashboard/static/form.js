@@ -1,18 +1,20 @@
 // The form for a tool's arguments: fields made from its input schema, or all of it as JSON.
 
 import { element } from "./dom.js";
-import { collected, fieldFor, fieldsOf, Invalid, resolved } from "./fields.js";
+import { collected, countOf, fieldFor, fieldsOf, Invalid, resolved, Room } from "./fields.js";
 
 /** A form for an input schema: its `node`, `read()` for the arguments, or null once it has told what is wrong; `write`. */
 export function argumentsForm(inputSchema) {
   const root = resolved(inputSchema, inputSchema);
-  const fields = fieldsOf(root, inputSchema, "argument");
-  const raw = fieldFor("arguments", { type: "object", description: "All arguments as one JSON object." }, {}, { isRequired: true, id: "arguments-json" });
-  const takesNone = fields.length === 0 && (root.additionalProperties === false || !root.additionalProperties);
+  const room = new Room();
+  const fields = room.take(countOf(root)) ? fieldsOf(root, inputSchema, { id: "argument", room }) : [];
+  const raw = fieldFor("arguments", { type: "object", description: "All arguments as one JSON object." }, {}, { isRequired: true, id: "arguments-json", room });
+  const takesNone = countOf(root) === 0 && (root.additionalProperties === false || !root.additionalProperties);
   const parts = element("div", {}, takesNone ? element("p", { class: "notes" }, "Takes no arguments.") : fields.map((field) => field.node));
   const toggle = element("button", { type: "button", class: "quiet", "aria-pressed": "false", onclick: () => setRaw(raw.node.hidden) }, "As JSON");
   const node = element("div", { class: "arguments" }, parts, raw.node);
   raw.node.hidden = true;
+  toggle.hidden = fields.length === 0 && !takesNone;
   if (fields.length === 0 && !takesNone) setRaw(true);
 
   function setRaw(isRaw) {
