@@ -26,7 +26,14 @@ from mcp.client.streamable_http import LAST_EVENT_ID
 from mcp_types import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.children.http.credentials import Credentials, shown_url
-from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventBody, StreamBreaker, Throttle, read_body
+from fastmcp_aggregator.children.http.event_streams import (
+    BoundedEvents,
+    EventBody,
+    StreamBreaker,
+    Throttle,
+    read_body,
+    read_start,
+)
 from fastmcp_aggregator.children.http.failures import (
     cancelled_id,
     compressed,
@@ -50,6 +57,8 @@ _CONNECT_TIMEOUT = 10.0
 _TIMEOUT = httpx2.Timeout(None, connect=_CONNECT_TIMEOUT, write=30.0)
 _ONE_WAY_TIMEOUT = 5.0
 """Seconds for messages without an answer: notifications, and the DELETE of the session."""
+_UNUSED = 16 * 1024
+"""Bytes that are read of a body that no request waits for; an error there may be the answer to what was sent."""
 _KEPT_IDLE = 3.0
 """Seconds for which a connection is used again that nobody has used: servers close theirs after five as a rule, without
 a word, and a call that is just on its way then is lost.
@@ -61,6 +70,7 @@ _MOST_RENEWALS = 3
 _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
 """Of one account; what has more is thrown away."""
 _MOST_JARS = 1000
+_BROKEN = HttpFailure("broken", "the connection broke before it had answered")
 _NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
@@ -88,7 +98,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._is_over = False
         self._broken = StreamBreaker()
         self.large_messages = LargeMessages()
-        self._response_streams: dict[int | str | None, StreamBreaker] = {}
+        self._responses: dict[int | str | None, StreamBreaker] = {}
+        """Of the requests in flight, by their ids."""
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE)
         self._network = Network(self.url, limits)
 
@@ -135,11 +146,18 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """Send a request whose answer is in the response."""
         if self.failure is not None and self._is_over:
             return self._answer_for(request, self.failure)
-        response = await self._send(request)
-        if _is_event_stream(response):
+        asked, breaker = request_id(request.content), StreamBreaker()
+        self._responses[asked] = breaker
+        try:
+            received = await breaker.until_set(self._received(request))
+        finally:
+            self._responses.pop(asked, None)
+        if received is None:
+            return _json_response(self._error_for(request, _BROKEN))
+        response, body = received
+        if body is None:
             self._has_answered, self.failure = True, None
             return _with_events(response, self._events_of_answer(request, response))
-        body = await read_body(response, self._limit)
         failure = of_status(request, response, body) or (
             of_content_type(response) if response.status_code < 300 else None
         )
@@ -148,17 +166,22 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._has_answered, self.failure = True, None
         return self._forwarded(request, response, body)
 
+    async def _received(self, request: httpx2.Request) -> tuple[httpx2.Response, bytes | None]:
+        """The response and its body; None: it is an event stream."""
+        response = await self._send(request)
+        return response, None if _is_event_stream(response) else await read_body(response, self._limit)
+
     async def _send_one_way(self, request: httpx2.Request) -> httpx2.Response:
         """Send a message whose answer, if any, comes by the event stream. The SDK sends one after the other."""
         accepted = httpx2.Response(202)
         if self._is_over:
             return accepted
-        if stream := self._response_streams.get(cancelled_id(request.content)):
-            stream.set()  # the server does not answer any more, and need not end it
+        if breaker := self._responses.get(cancelled_id(request.content)):
+            breaker.set()  # nobody waits for the response any more, and the server need not end it
         try:
             async with asyncio.timeout(_ONE_WAY_TIMEOUT):
                 response = await self._send(request)
-                body = await read_body(response, self._limit)
+                body = await read_start(response, _UNUSED)
         except Exception as error:
             if self._is_sse:
                 self._break(of_exception(error))
@@ -167,14 +190,14 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if failure is not None and self._is_sse:
             self._break(failure)
             return accepted
-        return accepted if response.status_code >= 400 else self._forwarded(request, response, body)
+        return self._forwarded(request, response) if 300 <= response.status_code < 400 else accepted
 
     async def _delete_session(self, request: httpx2.Request) -> httpx2.Response:
         """End the session, at a server that still knows it."""
         if not self._is_over:
             with suppress(Exception):
                 async with asyncio.timeout(_ONE_WAY_TIMEOUT):
-                    await read_body(await self._send(request), self._limit)
+                    await read_start(await self._send(request), _UNUSED)
         return httpx2.Response(204)
 
     async def _open_events(self, request: httpx2.Request) -> httpx2.Response:
@@ -184,7 +207,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             response = await self._send(request)
             if _is_event_stream(response):
                 return _with_events(response, self._open_stream(response))
-            body = await read_body(response, self._limit)
+            async with asyncio.timeout(_ONE_WAY_TIMEOUT):
+                body = await read_start(response, _UNUSED)
         except Exception as error:
             failure = of_exception(error)
         else:
@@ -192,7 +216,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             if found is None and self._is_sse and response.status_code < 300:
                 found = of_content_type(response, "an event stream")
             if found is None:
-                return self._forwarded(request, response, body)
+                return self._forwarded(request, response)
             failure = found
         if self._is_sse:
             self.failure = failure
@@ -267,8 +291,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
 
     # What comes back.
 
-    def _forwarded(self, request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
-        """The response for the SDK; of a redirect within the origin, the query stays here."""
+    def _forwarded(self, request: httpx2.Request, response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
+        """The response for the SDK, with a body if it reads one; of a redirect within the origin the query is kept."""
         headers = response.headers.copy()
         if 300 <= response.status_code < 400 and "location" in headers:
             location = request.url.join(headers["location"])
@@ -277,16 +301,13 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             headers["location"] = str(location.copy_with(query=None, fragment=None))
         is_message = headers.get("content-type", "").lower().startswith("application/json")
         content = self.large_messages.in_place_of(body) if is_message else body
-        if content is not body:
-            headers["content-length"] = str(len(content))
+        headers["content-length"] = str(len(content))
         return httpx2.Response(response.status_code, headers=headers, content=content)
 
     def _answer_for(self, request: httpx2.Request, failure: HttpFailure, *, status: int = 0) -> httpx2.Response:
         """Answer with a JSON-RPC error of our own, and record the failure."""
         self._note(failure)
-        return httpx2.Response(
-            200, headers={"content-type": "application/json"}, content=self._error_for(request, failure, status)
-        )
+        return _json_response(self._error_for(request, failure, status))
 
     def _note(self, failure: HttpFailure) -> None:
         if failure.kind != "unacceptable":
@@ -305,17 +326,17 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     async def _events_of_answer(self, request: httpx2.Request, response: httpx2.Response) -> AsyncIterator[bytes]:
         """The events of one request; the last is the answer, or ours in its place."""
         asked, stream = request_id(request.content), StreamBreaker()
-        self._response_streams[asked] = stream
+        self._responses[asked] = stream
         events = BoundedEvents(response, self._limit, self.large_messages, stream)
         try:
             async for event in events:
                 yield event
         finally:
-            self._response_streams.pop(asked, None)
+            self._responses.pop(asked, None)
         if events.failure is None and events.is_resumable and not stream.is_set:
             child_has_hung_up()
             return  # the SDK asks for the rest
-        failure = events.failure or HttpFailure("broken", "the connection broke before it had answered")
+        failure = events.failure or _BROKEN
         if not stream.is_set:
             self._note(failure)
         yield b"event: message\ndata: " + self._error_for(request, failure) + b"\n\n"
@@ -336,6 +357,10 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """End the event stream, and so the session: the SDK would wait for an answer that cannot come."""
         self.failure = failure
         self._broken.set()
+
+
+def _json_response(content: bytes) -> httpx2.Response:
+    return httpx2.Response(200, headers={"content-type": "application/json"}, content=content)
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:

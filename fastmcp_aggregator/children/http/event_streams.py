@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import TypeVar
 
 import anyio
 import httpx2
@@ -18,6 +19,7 @@ from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.protocol import raw_json
 
+T = TypeVar("T")
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _MOST_LINES = 10_000
 """Lines of one event that is long; the SDK takes one after the other."""
@@ -39,20 +41,31 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
         HttpFailed: it has more than `limit` bytes, or would cost too much to parse.
         httpx2.TransportError: the connection broke.
     """
-    body, pace = bytearray(), Throttle()
+    body = await read_start(response, limit)
+    if len(body) > limit:
+        raise HttpFailed(too_large(limit))
+    if is_too_large(body):
+        raise HttpFailed(too_many_parts())
+    return body
+
+
+async def read_start(response: httpx2.Response, limit: int) -> bytes:
+    """Read the body until it has more than `limit` bytes, and close the response.
+
+    Raises:
+        httpx2.TransportError: the connection broke.
+    """
+    start, pace = bytearray(), Throttle()
     try:
         async for chunk in chunks_of(response):
-            body += chunk
+            start += chunk
+            if len(start) > limit:
+                break
             if len(chunk) < _SMALL:
                 await pace.after(1)
-            if len(body) > limit:
-                raise HttpFailed(too_large(limit))
     finally:
         await response.aclose()
-    whole = bytes(body)
-    if is_too_large(whole):
-        raise HttpFailed(too_many_parts())
-    return whole
+    return bytes(start)
 
 
 def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -124,24 +137,26 @@ def _has_id(event: bytes) -> bool:
 
 
 class StreamBreaker:
-    """Ends an event stream from another task."""
+    """Ends a response from another task."""
 
     def __init__(self) -> None:
         self.is_set = False
         self._scope = anyio.CancelScope()
 
     def set(self) -> None:
-        """End the stream, which may be waiting for bytes."""
+        """End the response, which may be waited for, or for more of it."""
         self.is_set = True
         self._scope.cancel()
 
+    async def until_set(self, awaited: Awaitable[T]) -> T | None:
+        """Return what is awaited; None if this is set before."""
+        with anyio.CancelScope() as self._scope:
+            return await awaited
+        return None
+
     async def next_chunk(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         """Return the next bytes; None at the end."""
-        if self.is_set:
-            return None
-        with anyio.CancelScope() as self._scope:
-            return await anext(chunks, None)
-        return None
+        return None if self.is_set else await self.until_set(anext(chunks, None))
 
 
 class BoundedEvents:

@@ -4,10 +4,15 @@ Theory. To decode an event of some MiB, and to validate its JSON as each kind of
 second or more, in which nobody else is served. So a large message is parsed here, once, and kept; what stands for it
 has its id, its method and a mark that only this object knows, by which the message is put in its place again before
 the session sees it.
+
+The SDK does not pass all on that it is given: not the answer to a request that was cancelled meanwhile, nor one whose
+status says that there is none. So a message belongs to the task that reads its response, which is the SDK's: it passes
+one message on before it reads the next. At most one is kept for each request in flight, and for the session's stream.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from typing import Any
@@ -28,10 +33,12 @@ class LargeMessages:
     def __init__(self) -> None:
         self._secret = secrets.token_hex(16)
         self._kept: dict[str, JSONRPCMessage] = {}
+        self._latest: dict[asyncio.Task[Any], str] = {}
+        """The mark of the latest message that a task has read, until it ends."""
         self._count = 0
 
     def in_place_of(self, text: bytes) -> bytes:
-        """What the SDK is to read in place of a message, or of what is none."""
+        """What the SDK is to read in place of a message, or of what is none. It reads it in this task."""
         if len(text) <= LARGE:
             return text
         try:
@@ -40,19 +47,35 @@ class LargeMessages:
             return _NO_MESSAGE
         self._count += 1
         mark = f"{self._secret}/{self._count}"
-        self._kept[mark] = message
+        self._keep(mark, message)
         return json.dumps(_stand_in(message, {_MARK: mark})).encode()
 
     def restored(self, message: Any) -> Any:
-        """The message that one of the SDK's stands for, under the id that it has there; any other as it is."""
+        """The message that one of the SDK's stands for, under the id that it has there; any other as it is.
+
+        None if it is forgotten: nobody waits for it any more.
+        """
         content = _content_of(message)
         mark = content.get(_MARK) if isinstance(content, dict) and len(content) == 1 else None
-        kept = self._kept.pop(mark, None) if isinstance(mark, str) else None
-        if kept is None:
+        if not isinstance(mark, str) or not mark.startswith(f"{self._secret}/"):
             return message
+        kept = self._kept.pop(mark, None)
         if isinstance(kept, JSONRPCResponse | JSONRPCError):
             kept.id = message.id
         return kept
+
+    def _keep(self, mark: str, message: JSONRPCMessage) -> None:
+        reader = asyncio.current_task()
+        assert reader is not None
+        if reader in self._latest:
+            self._kept.pop(self._latest[reader], None)
+        else:
+            reader.add_done_callback(self._forget)
+        self._latest[reader] = mark
+        self._kept[mark] = message
+
+    def _forget(self, reader: asyncio.Task[Any]) -> None:
+        self._kept.pop(self._latest.pop(reader), None)
 
 
 def _stand_in(message: JSONRPCMessage, content: dict[str, Any]) -> dict[str, Any]:

@@ -111,9 +111,10 @@ class WatchedReader:
         while True:
             item = await self._inner.__anext__()
             if isinstance(item, SessionMessage):
-                item.message = self._large.restored(item.message)
-                if not self._transport.admits(item.message):
+                message = self._large.restored(item.message)
+                if message is None or not self._transport.admits(message):
                     continue
+                item.message = message
             return item
 
     @property
