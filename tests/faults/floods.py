@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 from share_attacks import INITIALIZE, MIB, QUICK, Hub, running_hub
-from support.harness import lean
+from support.harness import lean, talking
 
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
@@ -68,6 +68,8 @@ class Flood:
     is_slow_to_read: bool = False
     has_session: bool = False
     """Whether it is sent in a session, which is opened first."""
+    subscribed: int = 0
+    """Sessions that are opened before, and subscribe to a resource."""
     has_all_roles: bool = False
     """Whether who does it may observe and read metrics, too."""
     gets: int | None = 200
@@ -107,6 +109,11 @@ FLOODS = {
         {}, "/dashboard/state", "GET", settings={**LARGE_LIST, "dashboard": "true"}, has_all_roles=True
     ),
     "notifications into a session": Flood(NOTIFICATION, "/mcp", has_session=True, gets=202),
+    "updates for 300 sessions": Flood(
+        {"name": "a:play", "arguments": {"script": [{"update": "note:///a"}]}},
+        settings={"entries": {"a": talking(), "b": lean()}},
+        subscribed=300,
+    ),
     "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001, gets=None),
     "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True, gets=None),
 }
@@ -187,14 +194,29 @@ def _more_keys(folder: Path, count: int, roles: Collection[str]) -> list[str]:
 
 async def new_session(port: int, authorization: str) -> str:
     """The id of a session that is open, and not initialized further."""
+    answer = await posted(port, authorization, INITIALIZE)
+    return answer.partition("mcp-session-id: ")[2].partition("\r\n")[0]
+
+
+async def subscribe(port: int, authorization: str) -> None:
+    """Open a session that subscribes to a resource, and has no stream on which it would hear of it."""
+    session = await new_session(port, authorization)
+    subscription = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": "note://a//a"}}
+    for body in ({"jsonrpc": "2.0", "method": "notifications/initialized"}, subscription):
+        answer = await posted(port, authorization, body, f"Mcp-Session-Id: {session}\r\n")
+        assert answer.split()[1] in ("200", "202"), answer
+
+
+async def posted(port: int, authorization: str, body: Body, more: str = "") -> str:
+    """The head of the answer to a message on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    body = json.dumps(INITIALIZE).encode()
+    content = json.dumps(body).encode()
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    head += f"Accept: application/json, text/event-stream\r\nAuthorization: {authorization}\r\n"
-    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    head += f"Accept: application/json, text/event-stream\r\nAuthorization: {authorization}\r\n{more}"
+    writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
     answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     writer.close()
-    return answer.partition("mcp-session-id: ")[2].partition("\r\n")[0]
+    return answer
 
 
 async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> None:
@@ -252,6 +274,8 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    for _ in range(flood.subscribed):
+        await subscribe(port, credentials[0])
     tasks = [asyncio.create_task(repeat(credentials[n % len(credentials)])) for n in range(flood.connections)]
     await asyncio.sleep(SETTLES)
     print("begun", flush=True)
