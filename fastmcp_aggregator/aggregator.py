@@ -104,8 +104,8 @@ class Aggregator(VirtualServer):
         """
         require_parts(OF_SERVING)
         self._whole = config
-        self._keys = {*config.servers}
-        """Of all servers that there have been."""
+        self._keys = {*config.servers, *config.disabled}
+        """Of all servers that there have been, disabled or not."""
         self._groups = load_groups(groups, config.servers, config.disabled)
         self._groups_source = self._groups.path or groups
         self._only = only
@@ -245,7 +245,7 @@ class Aggregator(VirtualServer):
         warn_of_misspelt_fields(needed.servers, former)
         changes = changes_between(self._whole, config)
         self._whole = config
-        self._keys.update(config.servers)
+        self._keys.update(config.servers, config.disabled)
         if (gone := groups.absent - config.disabled) and groups != before:
             text = "%s names %s, which %s no longer has; take it out before the next start, which would fail"
             logger.warning(text, groups.source, ", ".join(map(repr, sorted(gone))), config.source)

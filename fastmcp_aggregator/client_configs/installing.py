@@ -96,8 +96,9 @@ def installation(
     known = entries_of(client, before, path)
     if name in known and not is_aggregator(known[name]):
         raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
+    others = {key: other for key, other in known.items() if key != name}
     try:
-        after = _installed(client, before or "", name, entry, told_apart(client, known, moved or {})[0])
+        after = _installed(client, before or "", name, entry, told_apart(client, others, moved or {})[0])
     except ValueError as error:
         raise _unusable(path, error) from None
     return Change(path, before, after)
@@ -136,7 +137,7 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
 
 def told_apart(client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Of a client's entries the names of those that are in our config as well, and of those that only share a name."""
-    served = [translated(entry, STANDARD, None).entry for entry in ours.values()]
+    served = [found for entry in ours.values() if (found := translated(entry, STANDARD, None).entry) is not None]
     same = [name for name, entry in theirs.items() if translated(entry, client, None).entry in served]
     return same, [name for name in theirs if name in ours and name not in same]
 

@@ -48,6 +48,8 @@ def _among(group: Group, servers: Collection[str]) -> Group:
     if not gone:
         return group
     tools = tuple(tool for tool in group.tools if tool.partition(":")[0] not in gone or ":" not in tool)
+    # If all were left out, there would be none, and the group had all tools of its other servers.
+    tools = tools or group.tools
     return replace(group, servers=tuple(key for key in group.servers if key in servers), tools=tools)
 
 

@@ -166,6 +166,13 @@ def test_a_removal_from_a_file_that_somebody_has_written_since_is_not_made(text:
     assert backup_of(path).exists() is backups
 
 
+def test_what_cannot_be_served_and_the_entry_itself_are_not_moved(tmp_path: Path) -> None:
+    client, entry = CLIENT_CONFIGS["cursor"], entry_for(CLIENT_CONFIGS["cursor"], [], {})
+    path = put(tmp_path / "mcp.json", json.dumps({"mcpServers": {"odd": {"type": "sdk"}, "hub": entry}}))
+    change = installation(client, path, "hub", entry, {"odd": {"type": "other"}, "another": entry})
+    assert json.loads(change.after or "")["mcpServers"] == {"odd": {"type": "sdk"}, "hub": entry}
+
+
 def test_a_server_of_another_is_neither_replaced_nor_removed(tmp_path: Path) -> None:
     client, path = CLIENT_CONFIGS["cursor"], put(tmp_path / "mcp.json", TEXTS["cursor"])
     with pytest.raises(AggregatorError, match="has another server 'a'; give --name"):

@@ -163,6 +163,18 @@ async def test_a_server_is_taken_away_although_a_group_still_names_it(
         assert files.hub.group_info("web").tools == ("a:echo", "b:echo")
 
 
+async def test_a_disabled_server_that_a_group_names_can_be_taken_away_with_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    files.config.write_text(json.dumps(config(a=lean(), b={**lean(), "disabled": True}, c=lean())))
+    files.hub = build_aggregator(str(files.config), groups=str(files.groups), strict=False)
+    async with files.followed():
+        files.config.write_text(json.dumps(config(a=lean())))
+        assert f"{files.groups} names 'b', which {files.config} no longer has" in await files.read_again(caplog)
+        assert list(files.hub.health()) == ["a"]
+
+
 async def test_a_group_may_name_a_server_that_is_disabled(tmp_path: Path) -> None:
     off = config(a=lean(), b={**lean(), "disabled": True})
     app = build_aggregator(off, groups={"web": {"servers": ["a", "b"], "tools": ["a:echo", "b:echo"]}})

@@ -10,6 +10,7 @@ import pytest
 
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.groups import Group, load_groups
+from fastmcp_aggregator.groups.policy import ToolFilter
 
 SERVERS = ("fetch", "files")
 
@@ -33,6 +34,14 @@ def test_a_file_of_the_documented_shape_is_read(tmp_path: Path) -> None:
     assert [group.id for group in groups] == ["default", "web"]
     assert groups["web"] == Group("web", "Web", "Pages.", ("fetch",), ("fetch:get",))
     assert groups.path == path
+
+
+@pytest.mark.parametrize("tools", [["gone:send"], ["gone:*"], ["gone:send", "fetch:get"], ["send"], []])
+def test_what_a_group_has_of_a_server_that_is_gone_leaves_it_no_more_of_others(tools: list[str]) -> None:
+    document = {"web": {"servers": ["fetch", "gone"], "tools": tools}}
+    group = load_groups(document, SERVERS, ["gone"])["web"]
+    assert group.servers == ("fetch",)
+    assert ToolFilter(group, {"fetch": ["get", "put"]}).has("fetch", "put") == (not tools)
 
 
 def test_the_file_may_define_the_default_group() -> None:
