@@ -1,7 +1,8 @@
 """The route table of one principal, where some servers list to each caller what its own account sees.
 
 It lies over the table of the other servers, which all principals share, and has routes of those servers alone, so what
-it takes does not grow with what everybody sees. A name that both have is the shared one's.
+it takes does not grow with what everybody sees. A name that both have is the shared one's, unless it is only understood
+there, and is or may be listed here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import SEPARATORS, NameRule
 from fastmcp_aggregator.routing.route import Route
-from fastmcp_aggregator.routing.section import Section
-from fastmcp_aggregator.routing.table import Naming, RouteTable, offered
+from fastmcp_aggregator.routing.section import NAMED, Section
+from fastmcp_aggregator.routing.table import ONLY_UNDERSTOOD, Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 
@@ -104,7 +105,18 @@ class CallerTable(RouteTable):
         yield from super().texts_of_each(kind, rule, is_modern=is_modern)
 
     def _search(self, kind: Kind, name: str) -> Route | None:
-        return self._shared.find(kind, name) or super()._search(kind, name)
+        shared = self._shared.find(kind, name)
+        if shared is None or kind not in NAMED or not self._prefix or self._level(shared, name) < ONLY_UNDERSTOOD:
+            return shared or super()._search(kind, name)
+        own = super()._search(kind, name)
+        if own is not None and self._level(own, name) < ONLY_UNDERSTOOD:
+            return own
+        return None if any(self._may_list(child, kind, name) for child in self._claimants(kind, name)) else shared
+
+    def _may_list(self, child: Child, kind: Kind, name: str) -> bool:
+        """Whether it is not known what a child lists to the principal, and it may list something under this name."""
+        is_unknown = child.key not in self._catalogues or self._may_have_more(child, kind)
+        return is_unknown and self._least_level(child, name) < ONLY_UNDERSTOOD
 
     def _has_rivals(self, child: Child, kind: Kind) -> bool:
         """What all share comes first."""

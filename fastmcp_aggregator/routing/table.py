@@ -50,6 +50,8 @@ from fastmcp_aggregator.settings.sections import ToolChanges
 T = TypeVar("T")
 Claim = tuple[int, int, int]
 """The level of a claim to a name, and the places of the child and of the component: the least has it."""
+ONLY_UNDERSTOOD = 2
+"""The level of a spelling that no client is shown."""
 _HEAD = 40
 """Characters of a key, as the strictest client writes it, that stand in front of each spelling with the key."""
 
@@ -88,7 +90,7 @@ class RouteTable:
         """`tools` tells which of the children's tools belong to it (None: all), `changes` how some are shown. Those
         that are `withdrawn`, by server key, are not there, and keep their names. `catalogues` are used instead of those
         of the children. `sections` are those of the tables before it, of the same directory, and are kept up. `others`
-        are the keys of servers that are not here: what begins with one and a colon is nobody else's.
+        are the keys of servers, also those that are not here: what begins with one and a colon is nobody else's.
         """
         self._withdrawn = withdrawn
         self._catalogues = catalogues
@@ -396,7 +398,7 @@ class RouteTable:
         """How the name ranks at best among the spellings of something of this child."""
         if is_hashed(name) or any(name.startswith(rule.head(child.key)) for rule in self._listed_rules):
             return 1
-        return 2
+        return ONLY_UNDERSTOOD
 
     def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
         if kind in NAMED:
@@ -443,7 +445,8 @@ class RouteTable:
         key = route.child.key
         if name == (f"{key}:{route.name}" if self._prefix else route.name):
             return 0
-        return 1 if any(name == rule.public_name(key, route.name) for rule in self._listed_rules) else 2
+        is_shown = any(name == rule.public_name(key, route.name) for rule in self._listed_rules)
+        return 1 if is_shown else ONLY_UNDERSTOOD
 
     def _is_kept_back(self, kind: Kind, route: Route) -> bool:
         """Whether a name without a prefix may belong to a child before this one."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.naming.rules import NameRule, SeparatorSetting, every_spelling
+from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
@@ -147,6 +148,18 @@ def test_a_spelling_that_may_be_of_a_server_that_has_not_been_listed_waits_for_i
     assert found(waiting, "google_list") == ("google", "list")
     assert listed(waiting, separator="_") == ["google_list"]
     assert listed(complete, separator="_") == ["google_drive_list", "google_list", "google_drive_get"]
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_the_name_that_a_caller_is_shown_of_its_own_account_beats_one_that_is_only_understood(is_known: bool) -> None:
+    names, keys = Naming(), {"pay", "pay_roll"}
+    shared = RouteTable([child("pay", "roll__send", "list")], names, others=keys)  # type: ignore[list-item]
+    own = child("pay_roll", "send") if is_known else Child("pay_roll", None)
+    routes = CallerTable(shared, [own], names, None, {}, {}, {}, keys)  # type: ignore[list-item]
+    assert found(routes, "pay_roll__send") == (("pay_roll", "send") if is_known else None)
+    assert found(routes, "pay__roll__send") == ("pay", "roll__send")
+    assert found(routes, "pay_list") == ("pay", "list")
+    assert ("pay_roll__send" in listed(routes, CLAUDE)) == is_known
 
 
 def test_of_two_with_an_equal_claim_the_first_in_config_order_has_the_name() -> None:
