@@ -1,8 +1,7 @@
 """The route table of one principal, where some servers list to each caller what its own account sees.
 
 It lies over the table of the other servers, which all principals share, and has routes of those servers alone, so what
-it takes does not grow with what everybody sees. A name that both have is the shared one's, unless it is only understood
-there, and is or may be listed here.
+it takes does not grow with what everybody sees. A name that both have is the shared one's.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import SEPARATORS, NameRule
 from fastmcp_aggregator.routing.route import Route
-from fastmcp_aggregator.routing.section import NAMED, Section
-from fastmcp_aggregator.routing.table import ONLY_UNDERSTOOD, Naming, RouteTable, offered
+from fastmcp_aggregator.routing.section import Section
+from fastmcp_aggregator.routing.table import Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
 
@@ -73,9 +72,13 @@ class CallerTable(RouteTable):
         """The route of a name that may belong to a server at which the principal has no account yet; it is that
         server's own if, once there is one, it is listed.
         """
+        key, mark, _ = name.partition(":")
+        is_named = bool(mark) and (key in self._by_key or key in self._others)
         for child in self._children:
             start = next((child.key + each for each in SEPARATORS if name.startswith(child.key + each)), None)
             if start is None or child.key in self._catalogues or not self._prefix:
+                continue
+            if child.key != key if is_named else self.begins_like_another(name, child):
                 continue
             changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
             given = name.removeprefix(start)
@@ -105,18 +108,7 @@ class CallerTable(RouteTable):
         yield from super().texts_of_each(kind, rule, is_modern=is_modern)
 
     def _search(self, kind: Kind, name: str) -> Route | None:
-        shared = self._shared.find(kind, name)
-        if shared is None or kind not in NAMED or not self._prefix or self._level(shared, name) < ONLY_UNDERSTOOD:
-            return shared or super()._search(kind, name)
-        own = super()._search(kind, name)
-        if own is not None and self._level(own, name) < ONLY_UNDERSTOOD:
-            return own
-        return None if any(self._may_list(child, kind, name) for child in self._claimants(kind, name)) else shared
-
-    def _may_list(self, child: Child, kind: Kind, name: str) -> bool:
-        """Whether it is not known what a child lists to the principal, and it may list something under this name."""
-        is_unknown = child.key not in self._catalogues or self._may_have_more(child, kind)
-        return is_unknown and self._least_level(child, name) < ONLY_UNDERSTOOD
+        return self._shared.find(kind, name) or super()._search(kind, name)
 
     def _has_rivals(self, child: Child, kind: Kind) -> bool:
         """What all share comes first."""

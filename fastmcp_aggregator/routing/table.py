@@ -50,7 +50,7 @@ from fastmcp_aggregator.settings.sections import ToolChanges
 T = TypeVar("T")
 Claim = tuple[int, int, int]
 """The level of a claim to a name, and the places of the child and of the component: the least has it."""
-ONLY_UNDERSTOOD = 2
+_UNDERSTOOD = 2
 """The level of a spelling that no client is shown."""
 _HEAD = 40
 """Characters of a key, as the strictest client writes it, that stand in front of each spelling with the key."""
@@ -107,7 +107,8 @@ class RouteTable:
         self._sections: dict[str, Section] = {}
         self._by_head: dict[str, list[Child]] = {}
         for child in children:
-            self._by_head.setdefault(_head_of(child), []).append(child)
+            self._by_head.setdefault(_head_of(child.key), []).append(child)
+        self._heads = frozenset(map(_head_of, (*self._by_key, *others)))
         self._without_key: dict[Kind, dict[str, list[Child]]] = {}
         self._found: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._targets: dict[str, Target] = {}
@@ -367,7 +368,7 @@ class RouteTable:
             rivals = list(self._beginning(head))
             found.update(child.key for child in rivals if len(rivals) > 1)
         for key in self._others:
-            found.update(child.key for child in self._beginning(loose(f"{key}_")[:_HEAD]) if child.key != key)
+            found.update(child.key for child in self._beginning(_head_of(key)) if child.key != key)
         return frozenset(found)
 
     def _beginning(self, start: str) -> Iterator[Child]:
@@ -383,10 +384,21 @@ class RouteTable:
     def _search(self, kind: Kind, name: str) -> Route | None:
         claimants = list(self._claimants(kind, name))
         claims = (claim for child in claimants for claim in self._claims(child, kind, name))
+        if kind in NAMED and self._prefix:
+            claims = (
+                claim
+                for claim in claims
+                if claim[0] < _UNDERSTOOD or not self.begins_like_another(name, self._children[claim[1]])
+            )
         best = min(claims, default=None)
         if best is None or (kind in NAMED and self._prefix and self._is_open(kind, name, best, claimants)):
             return None
         return self._section(self._children[best[1]]).routes[kind][best[2]]
+
+    def begins_like_another(self, name: str, child: Child) -> bool:
+        """Whether a name begins with a key that is longer than this child's, be its server here or not."""
+        start = loose(name[:_HEAD])
+        return any(start[:end] in self._heads for end in range(len(_head_of(child.key)) + 1, len(start) + 1))
 
     def _is_open(self, kind: Kind, name: str, best: Claim, claimants: Sequence[Child]) -> bool:
         """Whether something of a child of which it is not known what it offers may have the name with as much right."""
@@ -398,7 +410,7 @@ class RouteTable:
         """How the name ranks at best among the spellings of something of this child."""
         if is_hashed(name) or any(name.startswith(rule.head(child.key)) for rule in self._listed_rules):
             return 1
-        return ONLY_UNDERSTOOD
+        return _UNDERSTOOD
 
     def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
         if kind in NAMED:
@@ -446,7 +458,7 @@ class RouteTable:
         if name == (f"{key}:{route.name}" if self._prefix else route.name):
             return 0
         is_shown = any(name == rule.public_name(key, route.name) for rule in self._listed_rules)
-        return 1 if is_shown else ONLY_UNDERSTOOD
+        return 1 if is_shown else _UNDERSTOOD
 
     def _is_kept_back(self, kind: Kind, route: Route) -> bool:
         """Whether a name without a prefix may belong to a child before this one."""
@@ -517,9 +529,9 @@ class RouteTable:
         return catalogue is None or catalogue.left_out.get(kind, frozenset()) is None
 
 
-def _head_of(child: Child) -> str:
-    """What each spelling with the child's key begins with, as the strictest client writes it."""
-    return loose(f"{child.key}_")[:_HEAD]
+def _head_of(key: str) -> str:
+    """What each spelling with a server's key begins with, as the strictest client writes it."""
+    return loose(f"{key}_")[:_HEAD]
 
 
 def offered(catalogue: Catalogue | None, kind: Kind) -> Sequence[Component]:

@@ -120,6 +120,36 @@ def test_the_name_of_a_server_that_has_not_been_listed_goes_to_no_other(kind: Ki
         assert found(routes, "pay:other", kind) == ("pay", "other")
 
 
+def test_what_no_client_is_shown_belongs_to_the_server_with_the_longest_key() -> None:
+    one, other = child("a", "b_c", "b_d"), child("a_b", "c")
+    for routes in (table(one, other), table(other, one)):
+        assert found(routes, "a_b_c") == ("a_b", "c")
+        assert found(routes, "a_b_d") is None
+        assert found(routes, "a__b_d") == ("a", "b_d")
+
+
+@pytest.mark.parametrize("name", ["pay_roll:send", "pay_roll__send", "pay_roll.send", "pay_roll_send"])
+def test_no_spelling_of_the_name_of_a_server_outside_of_the_group_goes_to_another(name: str) -> None:
+    routes = RouteTable(
+        [child("pay", "roll:send", "roll__send", "roll.send", "roll_send")], Naming(), others={"pay", "pay_roll"}
+    )  # type: ignore[list-item]
+    assert found(routes, name) is None
+
+
+def test_only_a_name_with_its_own_key_may_be_of_a_server_at_which_the_caller_has_no_account() -> None:
+    keys = {"pay", "pay_roll", "mail"}
+    pay: Any = Child("pay", None)
+    routes = CallerTable(table(child("mail", "send")), [pay], Naming(), None, {}, {}, {}, keys)
+
+    def unknown(name: str) -> str | None:
+        route = routes.unknown(Kind.TOOL, name)
+        return None if route is None else route.original
+
+    assert [unknown(name) for name in ("pay:x", "pay__x", "pay.x", "pay:roll:x")] == ["x", "x", "x", "roll:x"]
+    for name in ("pay_roll:x", "pay_roll__x", "pay_roll_x", "pay.roll.x", "mail:x", "payroll:x"):
+        assert unknown(name) is None, name
+
+
 def test_the_name_of_a_server_that_is_not_in_the_group_goes_to_no_other() -> None:
     routes = RouteTable([child("pay", "roll:send")], Naming(), others={"pay", "pay_roll"})  # type: ignore[list-item]
     assert found(routes, "pay_roll:send") is None
@@ -143,9 +173,11 @@ def test_a_spelling_that_may_be_of_a_server_that_has_not_been_listed_waits_for_i
     waiting, complete = table(google, Child("google_drive", None)), table(google, child("google_drive", "get"))
     for name in ("google_drive_list", "google.drive_list"):
         assert found(waiting, name) is None
-        assert found(complete, name) == ("google", "drive_list")
+        assert found(complete, name) is None
     assert found(waiting, "google__drive_list") == ("google", "drive_list")
     assert found(waiting, "google_list") == ("google", "list")
+    waiting = table(google, Child("google_drive", None), separator="_")
+    complete = table(google, child("google_drive", "get"), separator="_")
     assert listed(waiting, separator="_") == ["google_list"]
     assert listed(complete, separator="_") == ["google_drive_list", "google_list", "google_drive_get"]
 
@@ -164,8 +196,8 @@ def test_the_name_that_a_caller_is_shown_of_its_own_account_beats_one_that_is_on
 
 def test_of_two_with_an_equal_claim_the_first_in_config_order_has_the_name() -> None:
     one, other = child("a", "b_c"), child("a_b", "c")
-    assert found(table(one, other), "a_b_c") == ("a", "b_c")
-    assert found(table(other, one), "a_b_c") == ("a_b", "c")
+    assert found(table(one, other, separator="_"), "a_b_c") == ("a", "b_c")
+    assert found(table(other, one, separator="_"), "a_b_c") == ("a_b", "c")
     for routes in (table(one, other), table(other, one)):
         assert found(routes, "a:b_c") == ("a", "b_c")
         assert found(routes, "a_b:c") == ("a_b", "c")
