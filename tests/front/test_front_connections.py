@@ -20,6 +20,7 @@ from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.concurrency import connections
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.front.http import server
+from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -173,6 +174,32 @@ async def test_answers_that_are_not_read_end_their_connections_only(monkeypatch:
         for _, writer in deaf:
             writer.close()
     assert app._backend.places.unread.taken == 0
+
+
+async def test_a_request_whose_client_has_left_finds_that_out_and_waits_for_no_turn() -> None:
+    begun, found = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        turn = asyncio.get_running_loop().create_future()
+        scope[CONNECTION].give_way(turn)
+        found.set_result((scope[CONNECTION].is_lost, turn.done()))
+
+    stop, listening = asyncio.Event(), asyncio.Event()
+    with listening_socket("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(serve_http(app, listener, stop, on_listening=listening.set))
+        await asyncio.wait_for(listening.wait(), PATIENCE)
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(unknown(1))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        writer.close()
+        assert await asyncio.wait_for(found, PATIENCE) == (True, True)
+        stop.set()
+        await serving
 
 
 @asynccontextmanager

@@ -94,8 +94,9 @@ class FastEndpoint:
                 if response is None:
                     await self._app({**scope, SCOPE_KEY: [exchange.fast]}, _Replay(first, receive).receive, send)
                 else:
-                    if CONNECTION in scope and isinstance(response, bytes):
-                        scope[CONNECTION].transport.is_whole = True
+                    connection = scope.get(CONNECTION)
+                    if connection is not None and not connection.is_lost and isinstance(response, bytes):
+                        connection.transport.is_whole = True
                     await exchange.send(response, send)
             finally:
                 exchange.close()

@@ -329,8 +329,9 @@ class Gate:
         is_let_in = self._is_let_in(scope)
         if is_let_in:
             holder = scope[HOLDER] = _holder_of(scope)
-            if CONNECTION in scope:
-                scope[CONNECTION].holder = holder
+            connection = scope.get(CONNECTION)
+            if connection is not None and not connection.is_lost:
+                connection.holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if is_let_in and not is_look(scope):

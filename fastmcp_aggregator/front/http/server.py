@@ -102,7 +102,8 @@ class ClientConnection(HttpToolsProtocol):
         """
         scopes: list[Any] = [self.scope, getattr(self.cycle, "scope", None)]
         for scope in filter(None, scopes):
-            scope.pop(CONNECTION, None)
+            if CONNECTION in scope:
+                scope[CONNECTION] = _LOST
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
@@ -208,6 +209,18 @@ class ClientConnection(HttpToolsProtocol):
 
     def abort(self) -> None:
         self._pipe.abort()
+
+
+class _LostConnection:
+    """What a request that is still served finds in place of its connection."""
+
+    is_lost = True
+
+    def give_way(self, turn: asyncio.Future[None]) -> None:
+        turn.set_result(None)
+
+
+_LOST = _LostConnection()
 
 
 def _authority_in(target: bytes) -> bytes:
