@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,18 +110,32 @@ def _version(path: str | None) -> str | None:
     safe = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
     try:
         with subprocess.Popen(
-            [path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=safe
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=safe,
+            start_new_session=True,
         ) as asked:
-            hurry = threading.Timer(_PATIENCE, asked.kill)
+            hurry = threading.Timer(_PATIENCE, _kill, [asked])
             hurry.start()
             assert asked.stdout is not None
             said = asked.stdout.read(_SHOWN)
             hurry.cancel()
-            asked.kill()
+            _kill(asked)
     except OSError:
         return None
     found = _VERSION.search(said.decode("utf-8", "replace"))
     return found[0] if found else None
+
+
+def _kill(program: subprocess.Popen[bytes]) -> None:
+    """With what it has started, where a system has groups: that has its stdout, too."""
+    if sys.platform == "win32":
+        program.kill()
+        return
+    with suppress(ProcessLookupError, PermissionError):  # as macOS says of a group that has ended
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def _own_folders() -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.machines import put
 
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import load_config
+from fastmcp_aggregator.doctor import programs
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding
 from fastmcp_aggregator.doctor.packages import unpinned
@@ -51,6 +53,17 @@ def test_a_program_that_says_too_much_is_not_heard_to_its_end(tmp_path: Path, mo
     monkeypatch.setenv("SECRET", "9.9.9")
     (program,) = examine(tmp_path, a={"command": "npx"}).programs
     assert program.version == "1.2.3"
+
+
+def test_a_program_that_hangs_in_another_that_it_has_started_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "bin" / "npx", "#!/bin/sh\necho 1.2.3\nsleep 60\nexit 0\n").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(programs, "_PATIENCE", 0.5)
+    began = time.monotonic()
+    examine(tmp_path, a={"command": "npx"})
+    assert time.monotonic() - began < 30
 
 
 def test_programs_are_found_by_the_search_path_of_their_server_and_tell_their_version(
