@@ -29,7 +29,7 @@ from fastmcp_aggregator.config.disclosure import DOTS
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, ConfigProblem
-from fastmcp_aggregator.files.atomic import PRIVATE, staged
+from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing, staged
 from fastmcp_aggregator.files.locked import locked_folder
 from fastmcp_aggregator.version import PROGRAM, VERSION
 
@@ -124,7 +124,7 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     if entry is None or not is_aggregator(entry):
         return Change(path, now, now), False
     assert now is not None
-    backup = _text(backup_of(path))
+    backup = _text(_own_backup(path))
     there, earlier = entries_of(client, now, path), entries_of(client, backup, path)
     moved = [key for key in earlier if key not in there]
     if _installed(client, backup or "", name, entry, moved) == now:
@@ -168,7 +168,7 @@ def apply(change: Change, *, keeps_backup: bool) -> Path | None:
         FileChanged: the file is not what the change was made of; nothing was written.
         AggregatorError: something cannot be written.
     """
-    backup = backup_of(change.path)
+    backup = _own_backup(change.path)
     writes_backup = change.before is not None and not (keeps_backup and backup.exists())
     copies = [(backup, change.before or "")] if writes_backup else []
     earlier = _text(backup) if writes_backup else None
@@ -181,7 +181,19 @@ def apply(change: Change, *, keeps_backup: bool) -> Path | None:
 def _free_backup(backup: Path, text: str) -> Path:
     """Where an earlier backup is kept: where the same is kept already, or in a new place."""
     numbered = (backup.with_name(f"{backup.name}-{number}") for number in itertools.count(1))
-    return next(path for path in numbered if _text(path) in (None, text))
+    return next(path for path in numbered if not path.is_symlink() and _text(path) in (None, text))
+
+
+def _own_backup(path: Path) -> Path:
+    """Where the backup is, which is never a link: one may have come with somebody's repository, and lead anywhere.
+
+    Raises:
+        AggregatorError: there is a link.
+    """
+    backup = backup_of(path)
+    if backup.is_symlink():
+        raise AggregatorError(f"{backup} is a link, and no backup of ours; remove it")
+    return backup
 
 
 def restore(change: Change, *, is_exact: bool) -> None:
@@ -203,6 +215,7 @@ def _make(change: Change, *copies: tuple[Path, str]) -> None:
     Everything is on the disk before the last look at the file, so that a rename is all that comes after it.
     """
     with _words_for(change.path), ExitStack() as stack:
+        require_no_link_to_nothing(change.path)
         change.path.parent.mkdir(parents=True, exist_ok=True)
         mode = PRIVATE if change.before is None else _mode_of(change.path)
         if not mode & stat.S_IWUSR:

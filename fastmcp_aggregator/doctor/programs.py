@@ -104,8 +104,9 @@ def _version(path: str | None) -> str | None:
     """What a program says of itself, if this user would start it by its name: one that only the config leads to may
     have come with somebody's repository.
     """
-    name = "" if path is None else Path(path).name
-    if path is None or Path(name).stem.lower() not in _RUNNERS or path != shutil.which(name, path=_own_folders()):
+    if path is None or not os.path.isabs(path) or Path(path).stem.lower() not in _RUNNERS:
+        return None
+    if path != shutil.which(Path(path).name, path=_own_folders()):
         return None
     safe = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
     try:

@@ -163,7 +163,7 @@ async def _registered(provider: Provider, redirect_uri: str) -> OAuthClientInfor
     """A client that has registered itself (RFC 7591); it is bound to this issuer."""
     is_local = httpx2.URL(redirect_uri).scheme == "http"
     asked = OAuthClientMetadata(
-        client_name=PROGRAM,
+        client_name=f"{PROGRAM} for {httpx2.URL(provider.url).host}",
         redirect_uris=[AnyUrl(redirect_uri)],
         token_endpoint_auth_method="none",
         scope=provider.scopes,

@@ -257,10 +257,12 @@ class Logins:
         return False
 
     async def _client(self, provider: Provider, settings: OAuthSettings, back: str) -> OAuthClientInformationFull:
-        """The hub's client, which registers itself once for each issuer, and not for each person."""
+        """The hub's client, which registers itself once for each server, and not for each person: what a person has
+        agreed to for one server counts for no other that names the same issuer.
+        """
         if settings.client_id is not None or (settings.client_metadata_url is not None and provider.takes_documents):
             return await client_for(provider, settings, back)
-        vault, name = self._accounts.vault, f"{provider.issuer}\n{back}"
+        vault, name = self._accounts.vault, f"{provider.issuer}\n{back}\n{provider.url}"
         async with vault.locked(CLIENTS, name):
             with suppress(ValidationError, VaultError):  # what cannot be read is replaced
                 document = await vault.read(CLIENTS, name)

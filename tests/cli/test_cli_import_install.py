@@ -739,6 +739,31 @@ def test_another_server_of_the_same_name_stays_and_is_told(run: Run, here: Machi
     assert list(json.loads(path.read_text())["mcpServers"]) == ["github", "time", "hub"]
 
 
+@pytest.mark.parametrize("command", ["install", "uninstall"])
+def test_no_backup_is_read_or_written_through_a_link(run: Run, here: Machine, command: str) -> None:
+    path, secret = here.project / ".mcp.json", put(here.home / "id_rsa", "secret")
+    put(path, '{"mcpServers": {}}')
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    options = ["claude-code", "--client-config", str(path), "--yes"]
+    if command == "uninstall":
+        run("install", *options, "--config", "mcp.json")
+    backup_of(path).unlink(missing_ok=True)
+    backup_of(path).symlink_to(secret)
+    before = path.read_bytes()
+    ended = run(command, *options, *(["--config", "mcp.json"] if command == "install" else []))
+    assert (ended.code, f"{backup_of(path)} is a link, and no backup of ours; remove it" in ended.err) == (1, True)
+    assert (secret.read_text(), path.read_bytes()) == ("secret", before)
+    assert "secret" not in "".join(file.read_text() for file in here.project.iterdir() if not file.is_symlink())
+
+
+def test_a_client_file_that_is_a_link_to_nothing_is_not_made(run: Run, here: Machine) -> None:
+    path = here.project / ".mcp.json"
+    path.symlink_to(here.home / "new")
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    ended = run("install", "claude-code", "--client-config", str(path), "--config", "mcp.json", "--yes")
+    assert (ended.code, "which is not there" in ended.err, (here.home / "new").exists()) == (1, True, False)
+
+
 def test_a_read_only_file_of_a_client_is_left_alone(run: Run, here: Machine) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = path.read_bytes()

@@ -20,6 +20,7 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
+from fastmcp_aggregator.oauth.authorization import redirect_uri
 from fastmcp_aggregator.oauth.tokens import HUB
 from fastmcp_aggregator.oauth.vault.vault import CLIENTS
 from fastmcp_aggregator.settings.model import load_settings
@@ -204,13 +205,15 @@ async def test_a_person_sees_and_ends_their_own_accounts(tmp_path: Path) -> None
 # Attacks.
 
 
-async def test_a_client_with_another_redirect_address_registers_anew(tmp_path: Path) -> None:
+async def test_a_client_with_another_redirect_address_or_of_another_server_registers_anew(tmp_path: Path) -> None:
     async with around(tmp_path) as place:
         old = OAuthClientInformationFull(
             client_id="old", redirect_uris=[AnyUrl(f"{place.front.origin}/accounts/callback")]
         )
-        name = f"{place.server.issuer}\n{place.front.origin}/accounts/callback"
-        await place.vault.keep(CLIENTS, name, old.model_dump_json().encode())
+        issuer, plain = place.server.issuer, f"{place.front.origin}/accounts/callback"
+        back = redirect_uri(plain, issuer)
+        for of in (plain, back, f"{back}\nhttps://other.example.com/mcp"):
+            await place.vault.keep(CLIENTS, f"{issuer}\n{of}", old.model_dump_json().encode())
         for _ in range(2):
             address = address_in(await asked(await place.client("alice", modern=True)))
             sent = await Browser().authenticate(address, key_of(place, "alice"))
