@@ -11,8 +11,8 @@ from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 
-def unusable_keys(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
-    """Nobody can tell from the refusals of such a key what is wrong with it.
+def keys_for_unknown_groups(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
+    """Warnings of keys that are for groups that are not there: nobody can tell from their refusals what is wrong.
 
     Raises:
         ConfigError: the keys file cannot be used.
@@ -28,6 +28,6 @@ def unusable_keys(settings: AggregatorSettings, groups: Container[str]) -> Itera
 def keys_problems(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
     """The same, with what keeps the keys file from being used."""
     try:
-        yield from unusable_keys(settings, groups)
+        yield from keys_for_unknown_groups(settings, groups)
     except ConfigError as error:
-        yield from (Finding("error", None, f"{error.source}: {problem.message}") for problem in error.details)
+        yield from (Finding("error", None, f"{error.source} {problem}") for problem in error.details)

@@ -10,6 +10,8 @@ come back soon.
 Where two components claim one spelling, the one that is listed under it has it: first come the names `key:name`,
 then those that some client is shown under the present settings, then all other spellings; within each, config order.
 A component whose public name belongs to another is not listed: a listed name always leads to what it was listed for.
+A spelling that no client is shown leads to no child if it begins with a longer key than that child's; and none leads
+anywhere while a child that has never been listed may have it with as much right.
 
 Without prefixes, a child that has never been listed may have any name: those behind it have no bare names and addresses
 meanwhile, so that none of them ever takes what belongs to it. What a child offers and is not taken up, such as a tool

@@ -105,6 +105,11 @@ def test_keys_for_groups_that_are_not_there_and_a_keys_file_that_cannot_be_used_
     assert (severity, message.partition(" of ")[2]) == ("warning", "'eve' is for the group 'webb', which is not there")
     keys.chmod(0o666)
     assert [severity for severity, _ in found()] == ["error"]
+    keys.chmod(0o600)
+    keys.write_text(keys.read_text().replace("eve", "e v e"))
+    assert [(severity, message[: len(str(keys)) + 16]) for severity, message in found()] == [
+        ("error", f"{keys} $.keys[0].name:")
+    ]
 
 
 def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageErro
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.doctor.keys import unusable_keys
+from fastmcp_aggregator.doctor.keys import keys_for_unknown_groups
 from fastmcp_aggregator.early.answers import AnswersFile, name_of
 from fastmcp_aggregator.early.front import introduce_by
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
@@ -80,7 +80,7 @@ def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> No
     Raises:
         ConfigError: the keys file cannot be used.
     """
-    for finding in unusable_keys(settings, groups):
+    for finding in keys_for_unknown_groups(settings, groups):
         logger.warning("%s", finding.message)
 
 
