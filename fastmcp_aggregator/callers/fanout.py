@@ -9,9 +9,11 @@ again; it is told to its clients after the last time that it was put, and to tho
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 
+logger = logging.getLogger(__name__)
 _AT_ONCE, _INTERVAL = 20, 0.002
 """Clients that are sent something at once, and seconds between two in the long run: to send is work for the loop that
 all share, some 0.2 ms each.
@@ -70,9 +72,17 @@ class Fanout:
             self._paid_until = max(self._paid_until, now() - _AT_ONCE * _INTERVAL)
             if self._paid_until + _INTERVAL / 2 > now():  # a half, for sums are rounded
                 await asyncio.sleep(_AT_ONCE * _INTERVAL)
-            elif (send := self._next()) is not None:
-                self._paid_until += _INTERVAL
-                await send()
+            else:
+                try:
+                    await self._send_next()
+                except Exception:
+                    logger.exception("a message was not sent to a client; the others get theirs")
+
+    async def _send_next(self) -> None:
+        send = self._next()
+        if send is not None:
+            self._paid_until += _INTERVAL
+            await send()
 
     def _next(self) -> Send | None:
         principal = next(iter(self._queues))

@@ -177,3 +177,19 @@ async def test_a_message_that_waits_for_a_client_is_not_put_again() -> None:
     await outbox.flush()
     # The first is under way when it changes again.
     assert sent == [("updated", {"uri": "a"}), ("list_changed", None), ("updated", {"uri": "a"})]
+
+
+async def test_what_cannot_be_sent_to_one_client_is_sent_to_the_others() -> None:
+    fanout, sent = Fanout(), list[str]()
+
+    async def fails() -> None:
+        raise RuntimeError("gone")
+
+    async def arrives() -> None:
+        sent.append("arrived")
+
+    fanout.put("ann", "news", lambda: iter([fails, arrives]))
+    fanout.put("ben", "news", lambda: iter([arrives]))
+    await asyncio.sleep(1)
+    assert sent == ["arrived", "arrived"]
+    await fanout.close()
