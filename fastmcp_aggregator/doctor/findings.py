@@ -43,7 +43,10 @@ class Source:
         except (OSError, ValueError):  # its reader has reported that it cannot be read
             return
         self.document = root.value()
-        self._lines = {place: jsonc.line_of(text, start) for place, start in _places(root, Location())}
+        line, at = 1, 0
+        for place, start in _places(root, Location()):  # in the order of the text, which is looked through once
+            line, at = line + text.count("\n", at, start), start
+            self._lines[place] = line
 
     def line(self, path: str) -> int | None:
         """The line of a place, given as a JSON path."""
