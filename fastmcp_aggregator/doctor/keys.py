@@ -30,4 +30,6 @@ def keys_problems(settings: AggregatorSettings, groups: Container[str]) -> Itera
     try:
         yield from keys_for_unknown_groups(settings, groups)
     except ConfigError as error:
-        yield from (Finding("error", None, f"{error.source} {problem}") for problem in error.details)
+        for problem in error.details:
+            place = error.source if problem.path == "$" else f"{error.source} {problem.path}"
+            yield Finding("error", None, f"{place}: {problem.message}")
