@@ -244,7 +244,7 @@ class Child:
             await asyncio.sleep(self._roots_told + self.context.timings.roots_settle - self._clock())
 
     def _start_slot(self) -> AbstractAsyncContextManager[None]:
-        return self._slots.slot(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0)
+        return self._slots.slot(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0, self.key)
 
     def _opened(self) -> None:
         self._phase = "initialization"

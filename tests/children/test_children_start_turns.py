@@ -115,6 +115,26 @@ async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
     assert (turns._held, turns._waiting) == ({}, {})
 
 
+async def test_of_what_requests_wait_for_servers_take_turns() -> None:
+    turns, begun, never = StartSlots(2, FOREVER), list[str](), asyncio.Event()
+
+    async def start(name: str) -> None:
+        async with turns.slot(name, never, lambda: True, name[0]):
+            begun.append(name)
+            await never.wait()
+
+    tasks = [asyncio.create_task(start(name)) for name in ("a1", "a2", "a3", "a4", "a5", "a6", "b1", "b2")]
+    await settle()
+    assert begun == ["a1", "a2", "a3", "a4"]
+    for ended in ("a1", "a2", "a3"):
+        tasks[int(ended[1]) - 1].cancel()
+        await settle()
+    assert begun[4:] == ["b1", "b2", "a5"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def slots(number: int) -> Timings:
     return Timings(starts_at_once=number, start_patience=FOREVER, connect_patience=FOREVER)
 
