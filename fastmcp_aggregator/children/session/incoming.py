@@ -24,6 +24,7 @@ from fastmcp_aggregator.children.session.ownership import (
     Ownership,
 )
 from fastmcp_aggregator.pipe.bucket import TokenBucket
+from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.protocol.methods import (
     PROGRESS,
     ROOTS_LIST,
@@ -40,6 +41,11 @@ _NOBODY = (
     'with isolation = "session" in the aggregator\'s settings each client has a server of its own'
 )
 
+
+_MOST_OF_REQUEST, _MOST_QUESTIONS = 20, 100
+"""Questions that may be open for one request, and of one child."""
+_MOST_BYTES = 32 * 1024**2
+"""Of the open questions of a child together; one alone may have more."""
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 """Is told the method and the parameters of a notification."""
@@ -76,6 +82,8 @@ class Incoming:
         self._ownership = ownership
         self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
+        self._open: list[int] = []
+        """Bytes of each open question."""
         self._listeners: dict[Any, OnNotification] = {}
         """Who is told what comes on a `subscriptions/listen` stream of ours, by the id of its request."""
 
@@ -132,11 +140,29 @@ class Incoming:
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
         while owner is not None:
-            with suppress(AskedTooLate), _client_is_asked(request), _until_over(related):
+            with (
+                suppress(AskedTooLate),
+                self._kept(request, method, params),
+                _client_is_asked(request),
+                _until_over(related),
+            ):
                 return await owner.ask(method, params, on_progress)
             request = self._ownership.after_giving_up(request) if related is None else None
             owner = request.owner if request is not None else None
         raise AskedTooLate
+
+    @contextmanager
+    def _kept(self, request: InFlight | None, method: str, params: Mapping[str, Any]) -> Iterator[None]:
+        """While a question is open. Clients may take their time to answer, and the child must not fill it."""
+        size = json_size(params)
+        is_full = len(self._open) >= _MOST_QUESTIONS or (self._open and sum(self._open) + size > _MOST_BYTES)
+        if is_full or (request is not None and request.questions >= _MOST_OF_REQUEST):
+            raise MCPError(INVALID_REQUEST, f"{method}: too many questions are open; wait for the answers first")
+        self._open.append(size)
+        try:
+            yield
+        finally:
+            self._open.remove(size)
 
     def _listener_of(self, params: Mapping[str, Any]) -> OnNotification | None:
         meta = params.get("_meta")
