@@ -262,6 +262,13 @@ async def own_exhausted(room: Team) -> str:
     return "bounded, and the other gets one"
 
 
+async def _three_others_get_one(room: Team) -> None:
+    for who in ("ann", "eve", "root"):
+        client = await room.other.connect(who, "own", modern=False)
+        answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
+        assert "result" in answer, f"{who} gets none"
+
+
 @attack(
     "own-gives-way",
     "one principal has all instances of an isolated server that it may, in sessions that do not end",
@@ -271,10 +278,7 @@ async def own_gives_way(room: Team) -> str:
     bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
     for bob in bobs:
         await bob.call("own:pid")
-    for who in ("ann", "eve", "root"):
-        client = await room.other.connect(who, "own", modern=False)
-        answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
-        assert "result" in answer, f"{who} gets none"
+    await _three_others_get_one(room)
     told = await bobs[0].send("tools/call", {"name": "own:pid", "arguments": {}})
     assert "another caller" in told.get("error", {}).get("message", ""), "its session is not told"
     await bobs[2].call("own:pid")
@@ -290,10 +294,7 @@ async def own_subscribed(room: Team) -> str:
     bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
     for bob in bobs:
         await bob.result("resources/subscribe", {"uri": "note://own//a"})
-    for who in ("ann", "eve", "root"):
-        client = await room.other.connect(who, "own", modern=False)
-        answer = await client.send("tools/call", {"name": "own:pid", "arguments": {}})
-        assert "result" in answer, f"{who} gets none"
+    await _three_others_get_one(room)
     await bobs[0].heard("notifications/resources/updated")
     told = await bobs[0].send("tools/call", {"name": "own:pid", "arguments": {}})
     assert "another caller" in told.get("error", {}).get("message", ""), "its session is not told"
