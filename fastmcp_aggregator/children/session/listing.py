@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.json_rpc import json_size
 
 logger = logging.getLogger(__name__)
@@ -200,6 +200,8 @@ _CHANGES_AT_ONCE, _CHANGE_INTERVAL = 10, 5.0
 """Times that changed lists are read at once, and seconds between two in the long run: to read them is work for the loop
 that all share.
 """
+_ROUNDING = 1e-6
+"""Seconds by which a wait may have been rounded down, which would end before there is a token."""
 _LATE = 1.0
 """Seconds that a child has to say that it has more, when it lists something else than clients are shown."""
 
@@ -215,7 +217,7 @@ class Lists:
         self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
         self._checked: dict[Kind, CheckedList] = {}
-        self._paid_until = -math.inf
+        self._readings = TokenBucket(burst=_CHANGES_AT_ONCE, rate=1 / _CHANGE_INTERVAL)
         self.are_due = asyncio.Event()
 
     def have_changed(self, kinds: frozenset[Kind]) -> None:
@@ -259,9 +261,9 @@ class Lists:
     def pause(self) -> float:
         """Seconds to wait before changed lists are read again, which is to be done then."""
         now = asyncio.get_running_loop().time()
-        allowed = now - _CHANGES_AT_ONCE * _CHANGE_INTERVAL
-        self._paid_until = max(self._paid_until, allowed) + _CHANGE_INTERVAL
-        return max(_CHANGE_QUIET, self._paid_until - now)
+        wait = self._readings.wait(now)
+        self._readings.take(now + wait + _ROUNDING)
+        return max(_CHANGE_QUIET, wait)
 
     async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
         """What is offered now, and the kinds that the child says have changed; None: it fails.
