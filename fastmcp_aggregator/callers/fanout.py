@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator
+
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 _AT_ONCE, _INTERVAL = 20, 0.002
@@ -45,7 +46,7 @@ class Fanout:
         self._queues: dict[Hashable, _Queue] = {}
         """By principal; the first is next."""
         self._sending: asyncio.Task[None] | None = None
-        self._paid_until = -math.inf
+        self._pace = TokenBucket(burst=_AT_ONCE, rate=1 / _INTERVAL)
 
     def has_room(self, principal: Hashable) -> bool:
         """Whether one more message should be put; if not, one that says more, and of which there are few."""
@@ -61,7 +62,6 @@ class Fanout:
     async def close(self) -> None:
         """Drop what waits."""
         self._queues.clear()
-        self._paid_until = -math.inf
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
@@ -69,9 +69,8 @@ class Fanout:
     async def _send_all(self) -> None:
         now = asyncio.get_running_loop().time
         while self._queues:
-            self._paid_until = max(self._paid_until, now() - _AT_ONCE * _INTERVAL)
-            if self._paid_until + _INTERVAL / 2 > now():  # a half, for sums are rounded
-                await asyncio.sleep(_AT_ONCE * _INTERVAL)
+            if self._pace.is_empty(now()):
+                await asyncio.sleep((_AT_ONCE + 0.5) * _INTERVAL)  # a half, for sums are rounded
             else:
                 try:
                     await self._send_next()
@@ -81,7 +80,7 @@ class Fanout:
     async def _send_next(self) -> None:
         send = self._next()
         if send is not None:
-            self._paid_until += _INTERVAL
+            self._pace.take(asyncio.get_running_loop().time())
             await send()
 
     def _next(self) -> Send | None:
