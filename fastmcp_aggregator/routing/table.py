@@ -386,12 +386,6 @@ class RouteTable:
     def _search(self, kind: Kind, name: str) -> Route | None:
         claimants = list(self._claimants(kind, name))
         claims = (claim for child in claimants for claim in self._claims(child, kind, name))
-        if kind in NAMED and self._prefix:
-            claims = (
-                claim
-                for claim in claims
-                if claim[0] < _UNDERSTOOD or not self.begins_like_another(name, self._children[claim[1]])
-            )
         best = min(claims, default=None)
         if best is None or (kind in NAMED and self._prefix and self._is_open(kind, name, best, claimants)):
             return None
@@ -448,7 +442,9 @@ class RouteTable:
             return
         for found in section.spelled(kind, name):
             route = section.routes[kind][found]
-            yield (0 if self._is_kept_back(kind, route) else self._level(route, name)), place, found
+            level = 0 if self._is_kept_back(kind, route) else self._level(route, name)
+            if level < _UNDERSTOOD or not self._prefix or not self.begins_like_another(name, child):
+                yield level, place, found
         for found in () if self._prefix else section.bare(kind, name):
             route = section.routes[kind][found]
             if not self._is_kept_back(kind, route):
