@@ -108,6 +108,14 @@ def test_what_was_seen_of_conduct_is_told_in_words() -> None:
     assert "[1] not within 40 s" in text["peers-conduct"]
 
 
+def test_rows_that_differ_in_the_load_alone_are_told_in_one_line() -> None:
+    rows = [{**ABOUT, "load": load} for load in (1.5, 0.5, 1.0)]
+    assert [line.partition("load ")[2] for line in peers_page.machines([*rows, {**ABOUT, "commit": "def5678"}])] == [
+        "0.5 to 1.5 at the start, Python 3.11.7*",
+        "0.1 at the start, Python 3.11.7*",
+    ]
+
+
 def test_bars_are_of_those_that_have_the_figure() -> None:
     bars = peers_page.bars_of(
         [{"name": "a", "peer": "x", "p50_ms": 1}, {"name": "b", "peer": "y", "absent": "z"}], "p50_ms"

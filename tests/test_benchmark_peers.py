@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from benchmarks.peers.bounds import at_most
 from benchmarks.peers.event_stream import Dechunked, EventReader
-from benchmarks.peers.installing import reason
+from benchmarks.peers.installing import interpreter, reason
 from benchmarks.peers.table import PEERS, Peer
 from benchmarks.peers.turns import taking_turns, tried
 from benchmarks.rounds import Subject
@@ -123,3 +125,23 @@ def test_a_step_within_its_time_is_let_be() -> None:
 def test_why_an_installation_failed_is_its_line_that_says_so(told: str, why: str) -> None:
     assert reason(told).startswith(why)
     assert "GET" not in reason(told)
+
+
+def test_a_newer_python_is_found_though_the_shim_of_pyenv_runs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = sys.version_info.minor + 1
+    shim = program(tmp_path / "shims" / f"python3.{newer}", "exit 127")
+    installed = program(tmp_path / "versions" / f"3.{newer}.1" / "bin" / "python", "exit 0")
+    monkeypatch.setenv("PATH", str(shim.parent))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert interpreter((3, newer)) == str(installed)
+    installed.unlink()
+    assert interpreter((3, newer)) == sys.executable
+
+
+def program(path: Path, line: str) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path

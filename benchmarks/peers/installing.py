@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.peers.table import Peer
@@ -62,11 +63,19 @@ def found(program: str) -> str:
 
 
 def interpreter(needed: tuple[int, int]) -> str:
-    """This Python, or the newest of `PATH` if it is too old."""
+    """This Python, or another one of this machine if it is too old."""
     if sys.version_info >= needed:
         return sys.executable
-    named = (shutil.which(f"python3.{minor}") for minor in range(needed[1] + 2, needed[1] - 1, -1))
-    return next((path for path in named if path and works(path)), sys.executable)
+    return next((path for path in interpreters(needed) if works(path)), sys.executable)
+
+
+def interpreters(needed: tuple[int, int]) -> Iterator[str]:
+    """Pythons that are new enough: those of `PATH`, and those of pyenv, whose shims often run none."""
+    versions = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    for minor in range(needed[1], needed[1] + 3):
+        if path := shutil.which(f"python3.{minor}"):
+            yield path
+        yield from sorted(map(str, versions.glob(f"3.{minor}.*/bin/python")))
 
 
 def works(python: str) -> bool:

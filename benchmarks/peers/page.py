@@ -6,7 +6,7 @@ Its tables and charts are made of `docs/peers.json` alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from benchmarks.charts import Bar, charts_of
 from benchmarks.clients import ERAS
@@ -166,11 +166,20 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 def under(text: str, notes: Notes, *abouts: Figures) -> str:
     """A table with its reasons, and with when and of what it is."""
-    return "\n\n".join(part for part in (text, "\n".join(notes.lines()), *dict.fromkeys(map(machine, abouts))) if part)
+    return "\n\n".join(part for part in (text, "\n".join(notes.lines()), *machines(abouts)) if part)
+
+
+def machines(abouts: Sequence[Figures]) -> Iterator[str]:
+    """Where, when and of which commit the rows of a table are: a line for those that differ in the load alone."""
+    loads: dict[str, set[float]] = {}
+    for about in abouts:
+        loads.setdefault(machine({**about, "load": "{load}"}), set()).add(about["load"])
+    for line, found in loads.items():
+        yield line.format(load=" to ".join(map(str, sorted({min(found), max(found)}))))
 
 
 def machine(about: Figures) -> str:
-    """Where, when and of which commit a table is."""
+    """Where, when and of which commit a row is."""
     rounds = about["size"]["rounds"]
     return (
         f"*{about['date']}, commit `{about['commit']}`, {rounds} round{'s' * (rounds != 1)}; {about['system']}, "
