@@ -37,7 +37,7 @@ def ask(hub_id: str, what: str, *, patience: float = ANSWER_TIMEOUT, **about: st
 
 
 def end(hub_id: str, patience: float) -> bool:
-    """Have a hub end, and wait until it has; whether there was one.
+    """Have a hub end, and wait until it has; whether there was one. Its clients may have started the next one by then.
 
     Raises:
         Unusable: it does not answer, or has not ended within `patience` seconds.
@@ -46,7 +46,7 @@ def end(hub_id: str, patience: float) -> bool:
     if record is None:
         return False
     until, is_told = time.monotonic() + patience, False
-    while record_of(hub_id) is not None:
+    while _is_there(hub_id, record.get("pid")):
         peer = None if is_told else connected(hub_id)
         if peer is not None:  # or it is ending already or, on Windows, just starting
             with peer:
@@ -58,32 +58,35 @@ def end(hub_id: str, patience: float) -> bool:
     return True
 
 
-def kill(hub_id: str) -> bool:
+def kill(hub_id: str, pid: int) -> bool:
     """End the process of a hub that does not end when it is asked: SIGTERM, then SIGKILL; whether it is gone."""
     for numbers in systems.ENDING_SIGNALS:
-        record = record_of(hub_id)
-        if record is None:
+        if not _is_there(hub_id, pid):
             return True
-        if "pid" not in record:
-            return False
         try:
             for number in numbers:
-                os.kill(record["pid"], number)
+                os.kill(pid, number)
         except ProcessLookupError:
             return True
-        if _is_gone(hub_id, _KILL_WAIT):
+        if _is_gone(hub_id, pid, _KILL_WAIT):
             return True
     return False
 
 
-def _is_gone(hub_id: str, patience: float) -> bool:
+def _is_gone(hub_id: str, pid: int, patience: float) -> bool:
     """Wait for the end of its process, which has its lock; whether it has come."""
     until = time.monotonic() + patience
-    while record_of(hub_id) is not None:
+    while _is_there(hub_id, pid):
         if time.monotonic() > until:
             return False
         time.sleep(_LOOK_INTERVAL)
     return True
+
+
+def _is_there(hub_id: str, pid: int | None) -> bool:
+    """Whether the hub of this process has the lock, and no other; None: it could not be noted which that is."""
+    record = record_of(hub_id)
+    return record is not None and (pid is None or record.get("pid", pid) == pid)
 
 
 def _asked(peer: socket.socket, hub_id: str, what: str, patience: float, **about: str) -> bytes:

@@ -229,6 +229,20 @@ async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Pat
         assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
 
 
+async def test_a_hub_that_is_stopped_while_a_client_calls_has_ended_though_the_next_one_runs(
+    tmp_path: Path, runtime: Path
+) -> None:
+    async with bridge(written(tmp_path, a=lean())) as server:
+        await server.client.call("a:echo", x=1)
+        [hub] = hubs_of(runtime)
+        stopping = asyncio.create_task(command("stop"))
+        while not stopping.done():
+            await server.client.call("a:echo", x=2)
+        assert stopping.result().returncode == 0, stopping.result().stderr
+        await until(lambda: is_gone(hub))
+        assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}
+
+
 async def test_a_client_whose_working_folder_is_gone_is_served(tmp_path: Path, runtime: Path) -> None:
     path, folder = written(tmp_path, a=lean()), tmp_path / "gone"
     folder.mkdir()

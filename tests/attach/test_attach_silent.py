@@ -22,6 +22,7 @@ import pytest
 from support.harness import PATIENCE
 
 from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
 from fastmcp_aggregator.cli.actions.hubs import stop
@@ -113,6 +114,32 @@ def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
     assert [found["id"] for found in running_hubs()] == ["a", "b", "c"]
     for thread in threads:
         thread.join()
+
+
+def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub: Hub) -> None:
+    listener = hub("a", serves=True)
+    assert listener is not None
+
+    def take_its_place() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            peer.recv(greeting.LONGEST)
+            Path(lock_of("a")).write_text(json.dumps({"pid": os.getppid(), "name": None, "config": "/c"}))
+            peer.sendall(greeting.line(greeting.STOPPING))
+
+    taking = Thread(target=take_its_place)
+    taking.start()
+    assert end("a", PATIENCE)
+    taking.join()
+
+
+@pytest.mark.process
+def test_a_hub_is_not_killed_in_the_place_of_the_one_before_it(hub: Hub) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        hub("a", pid=other.pid)
+        assert kill("a", os.getpid())
+        other.communicate(b"\n", PATIENCE)
+        assert other.returncode == 0
 
 
 @pytest.mark.process

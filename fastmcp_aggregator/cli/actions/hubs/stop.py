@@ -48,7 +48,7 @@ def _killed(name: str, hub: Status, why: str) -> int:
         return FAILED
     say(f"{why}, so its process {hub['pid']} is killed")
     try:
-        is_gone = kill(hub["id"])
+        is_gone = kill(hub["id"], hub["pid"])
     except OSError as error:
         say(f"the process {hub['pid']} cannot be killed: {error.strerror}")
         return FAILED
