@@ -75,6 +75,14 @@ def test_a_ratio_is_to_the_anchor_of_the_same_round() -> None:
     assert other["against"]["anchor"]["p50_ms"] == [3, 3, 3]
 
 
+@pytest.mark.parametrize(("warms_up", "median"), [(True, 2.5), (False, 1.5)])
+def test_the_first_visit_counts_only_without_a_warm_up(warms_up: bool, median: float) -> None:
+    times = iter([1.0, 2.0, 3.0])
+    [line] = taking_turns([Subject("one", lambda: {"s": next(times)})], "", 2, 5, warms_up=warms_up)
+    assert line["s"] == median
+    assert len([*times]) == (0 if warms_up else 1)
+
+
 def test_a_step_that_hangs_is_ended() -> None:
     before = signal.getsignal(signal.SIGALRM)
     assert tried(lambda: {"never": time.sleep(60)}, 0.01) == {"absent": "not within 0.01 s"}

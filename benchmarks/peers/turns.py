@@ -44,17 +44,19 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def taking_turns(subjects: Sequence[Subject], anchor: str, rounds: int, seconds: float) -> list[Figures]:
-    """Visit all in each round, after one that does not count; medians, and ratios to the anchor."""
+def taking_turns(
+    subjects: Sequence[Subject], anchor: str, rounds: int, seconds: float, *, warms_up: bool = True
+) -> list[Figures]:
+    """Visit all in each round, after one that does not count if it warms up; medians, and ratios to the anchor."""
     samples: dict[str, list[Figures]] = {subject.name: [] for subject in subjects}
     failed: dict[str, str] = {}
-    for number, subject in rotated(subjects, rounds):
+    for number, subject in rotated(subjects, rounds if warms_up else rounds - 1):
         if subject.name in failed:
             continue
         figures = tried(subject.visit, seconds)
         if "absent" in figures:
             failed[subject.name] = figures["absent"]
-        elif number:
+        elif number or not warms_up:
             samples[subject.name].append(figures)
     return [line(subject, samples, anchor, failed.get(subject.name)) for subject in subjects]
 
