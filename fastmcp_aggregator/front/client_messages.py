@@ -181,7 +181,7 @@ class TaskStream:
         self._ctx = ctx
         self._outbox = outbox
         self._directory = directory
-        self._early: list[Mapping[str, Any]] | None = []
+        self._early: list[tuple[Listened, Mapping[str, Any]]] | None = []
         self.granted: list[str] = []
 
     async def send_notification(self, notification: ServerNotification, **options: Any) -> None:
@@ -195,17 +195,20 @@ class TaskStream:
         await self._ctx.session.send_notification(notification.model_copy(update={"params": params}), **options)
         early, self._early = self._early or [], None
         for each in early:
-            self._outbox.put(TASK_CHANGED.name, each)
+            self.put(*each)
 
     def put(self, task: Listened, params: Mapping[str, Any]) -> None:
-        """A server says how a task is."""
-        published = publish_task(dict(params), self._directory.table.publisher(task.child))
+        """A server says how a task is: the client hears of it while its group has the tool."""
+        if self._early is not None:
+            if len(self._early) < MOST_TASKS:
+                self._early.append((task, params))
+            return
+        table = self._directory.table
+        if table.owner_of_tool(task.ref.server, task.ref.tool) is None:
+            return
+        published = publish_task(dict(params), table.publisher(task.child))
         meta = {**(params.get("_meta") or {}), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
-        told = {**published, "taskId": task.task_id, "_meta": meta}
-        if self._early is None:
-            self._outbox.put(TASK_CHANGED.name, told)
-        elif len(self._early) < MOST_TASKS:
-            self._early.append(told)
+        self._outbox.put(TASK_CHANGED.name, {**published, "taskId": task.task_id, "_meta": meta})
 
 
 async def _nothing() -> None: ...

@@ -20,6 +20,7 @@ import fastmcp_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.settings.model import load_settings
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -349,6 +350,26 @@ async def test_a_client_listens_for_its_tasks(modern: bool, era: str, front: str
         else:
             client.notify("notifications/cancelled", {"requestId": number})
         await until(lambda: not scripts["a"].life.child.task_streams and not scripts["b"].life.child.task_streams)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [Group("red", servers=("b",)), Group("red", servers=("a", "b"), tools=("b:task",))],
+    ids=["the server", "the tool"],
+)
+async def test_a_stream_says_nothing_of_a_task_whose_tool_has_left_the_group(left: Group) -> None:
+    app = build_aggregator(config(a=tasking(), b=tasking()), groups={"red": {"servers": ["a", "b"]}})
+    async with served(app) as front:
+        everybody = await front.connect(modern=True)
+        client = await front.connect("red", modern=True, capabilities=TAKES)
+        made = {key: (await client.result("tools/call", {"name": f"{key}:task"}))["taskId"] for key in ("a", "b")}
+        client.begin("subscriptions/listen", {"notifications": {"taskIds": list(made.values())}})
+        await client.heard(ACKNOWLEDGED)
+        app._backend.regroup(lambda group_id: left if group_id == "red" else None)
+        for key in ("a", "b"):
+            assert await everybody.call(f"{key}:finish") == {"finished": 1}
+        assert (await client.heard(CHANGED))["params"]["taskId"] == made["b"]
+        assert made["a"] not in repr([each for each in client.notifications if each["method"] == CHANGED])
 
 
 async def test_who_has_not_declared_tasks_listens_for_none() -> None:
