@@ -10,7 +10,7 @@ from statistics import median
 from real.install_servers import SERVERS, default_folder, find_npm, install_pinned, node_script, python_bin
 
 from benchmarks.clients import StdioClient
-from benchmarks.peers.bench import START_SECONDS, Bench, all_listed, called, names_listed
+from benchmarks.peers.bench import Bench, all_listed, called, names_listed
 from benchmarks.peers.costs import exchanges, memory
 from benchmarks.peers.table import Entries, Peer
 from benchmarks.peers.turns import taking_turns
@@ -28,13 +28,14 @@ EACH_HAS = {
 CALLED, ARGUMENTS = ("everything", "echo"), {"message": "hello"}
 DIRECTLY = "directly"
 LISTED_SECONDS = 30.0
+_VISIT_SECONDS = 60.0
 
 
 def real(bench: Bench) -> list[Figures]:
     """Five real servers, in Python and in TypeScript: first list, tools, a call."""
     entries = installed_servers(default_folder(), bench.folder)
     subjects = [Subject(DIRECTLY, lambda: directly(bench, entries)), *(behind(bench, p, entries) for p in bench.peers)]
-    return taking_turns(subjects, "", bench.size.rounds, START_SECONDS)
+    return taking_turns(subjects, "", bench.size.rounds, _VISIT_SECONDS)
 
 
 def installed_servers(folder: Path, files: Path) -> Entries:
