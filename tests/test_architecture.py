@@ -40,13 +40,13 @@ FLOORS = [
     ["files", "attach"],
     ["access", "client_configs", "groups", "observability", "settings"],
     ["isolation"],
-    ["auth", "catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
+    ["catalogue.persisted", "file_descriptors", "pinning", "scaffold"],
     # The side of the servers.
     ["children.process", "children.session"],
     ["children.http", "children.stdio", "doctor"],
     ["oauth.vault"],
     ["oauth"],
-    ["children"],
+    ["auth", "children"],
     # Between both sides.
     ["callers", "routing"],
     ["replicas"],

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from fastmcp.server.auth import AccessToken, AuthProvider, MultiAuth, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from pydantic import PrivateAttr
@@ -23,6 +24,7 @@ from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.access.principal import KEY_MARK
 from fastmcp_aggregator.access.roles import ROLES, USUAL, with_implied
 from fastmcp_aggregator.auth.claims import claim_of, subject_of
+from fastmcp_aggregator.auth.key_sets import KeySetTransport
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
@@ -218,6 +220,7 @@ def _provider_tokens(settings: AggregatorSettings) -> ProviderTokens | None:
         audience=settings.jwt_audience,
         algorithm=settings.jwt_algorithm,
         jwks_uri=settings.jwt_jwks_url,
+        http_client=httpx2.AsyncClient(transport=KeySetTransport()),
         public_key=None if key is None else text_of(_path(key)),
     )
 

@@ -131,6 +131,11 @@ class Calls:
         """Callers whose requests hold slots."""
         return self._limiter.slots.holders
 
+    @property
+    def largest_holder(self) -> Holder:
+        """Whose requests hold most slots."""
+        return self._limiter.slots.largest()[0]
+
     async def request(
         self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None, holder: Holder = None
     ) -> Result:

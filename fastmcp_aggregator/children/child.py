@@ -35,7 +35,7 @@ from fastmcp_aggregator.children.endpoint import NewEndpoint, reason_of
 from fastmcp_aggregator.children.health import Health
 from fastmcp_aggregator.children.offer import Offer
 from fastmcp_aggregator.children.process.on_demand import stops_when_idle
-from fastmcp_aggregator.children.process.start_slots import StartSlots
+from fastmcp_aggregator.children.process.start_slots import Start, StartSlots
 from fastmcp_aggregator.children.process.stderr import NO_ROOTS
 from fastmcp_aggregator.children.retry import Retry
 from fastmcp_aggregator.children.session.listing import Lists
@@ -102,8 +102,11 @@ class Child:
         context: ChildContext,
         place: Hashable = None,
         evidence: Evidence | None = None,
+        holder: Hashable = None,
     ) -> None:
-        """An instance has a `place` of its own, and shares the evidence of its child."""
+        """An instance has a `place` of its own, and shares the evidence of its child; `holder` is whose share it takes,
+        if it is for one caller.
+        """
         self.server = server
         self.key = server.key
         self.place = server.key if place is None else place
@@ -134,6 +137,7 @@ class Child:
         self._clock = context.timings.clock
         self._slots = context.start_slots if isinstance(server, StdioServer) else context.connect_slots
         self._awaited = 0
+        self._holder = holder
         self._events = context.events
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
@@ -244,7 +248,14 @@ class Child:
             await asyncio.sleep(self._roots_told + self.context.timings.roots_settle - self._clock())
 
     def _start_slot(self) -> AbstractAsyncContextManager[None]:
-        return self._slots.slot(self, self._stopping, lambda: self._awaited > 0 or self.calls.in_flight > 0, self.key)
+        return self._slots.slot(self, self._stopping, Start(self.key, self._is_awaited, self._start_holder))
+
+    def _is_awaited(self) -> bool:
+        return self._awaited > 0 or self.calls.in_flight > 0
+
+    def _start_holder(self) -> Hashable:
+        """Whose share a start takes: that of who it is for, or who calls it most."""
+        return self.calls.largest_holder if self._holder is None else self._holder
 
     def _opened(self) -> None:
         self._phase = "initialization"

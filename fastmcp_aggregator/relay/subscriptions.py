@@ -20,6 +20,7 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
+    Mapping,
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class SubscribedResource:
         self.place = place
         self.original = original
         self.subscribers: dict[Subscriber, _Subscription] = {}
+        self._of_principal: dict[Hashable, dict[Subscriber, _Subscription]] = {}
         self._lock = asyncio.Lock()
         self._session: ChildSession | None = None
         self._stream: asyncio.Task[None] | None = None
@@ -93,10 +95,29 @@ class SubscribedResource:
                 await child.calls.request(SUBSCRIBE.name, {"uri": self.original}, holder=holder)
             self._session = session
 
-    def is_subscribed(self, subscriber: Subscriber, public: str) -> bool:
-        """Whether somebody has subscribed to it under this address."""
-        subscription = self.subscribers.get(subscriber)
-        return subscription is not None and subscription.public == public
+    def add(self, subscriber: Subscriber, subscription: _Subscription) -> None:
+        """Notify this subscriber too; what it has subscribed to before is forgotten."""
+        self.discard(subscriber)
+        self.subscribers[subscriber] = subscription
+        self._of_principal.setdefault(subscription.principal, {})[subscriber] = subscription
+
+    def discard(self, subscriber: Subscriber) -> None:
+        """Notify this subscriber no longer."""
+        subscription = self.subscribers.pop(subscriber, None)
+        if subscription is not None:
+            others = self._of_principal[subscription.principal]
+            del others[subscriber]
+            if not others:
+                del self._of_principal[subscription.principal]
+
+    @property
+    def principals(self) -> Collection[Hashable]:
+        """Who has subscribers."""
+        return self._of_principal.keys()
+
+    def of_principal(self, principal: Hashable) -> Mapping[Subscriber, _Subscription]:
+        """The subscribers of one."""
+        return self._of_principal.get(principal, {})
 
     async def release(self) -> None:
         """Unsubscribe at the child, unless there is a new subscriber."""
@@ -114,6 +135,30 @@ class SubscribedResource:
             self._stream.cancel()
             await asyncio.wait({self._stream})
             self._stream = None
+
+
+class _Own:
+    """What one subscriber has subscribed to, by the address that it used."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[SubscribedResource, str] = {}
+        self._entries: dict[str, dict[SubscribedResource, None]] = {}
+
+    def add(self, entry: SubscribedResource, public: str) -> None:
+        self.discard(entry)
+        self.addresses[entry] = public
+        self._entries.setdefault(public, {})[entry] = None
+
+    def discard(self, entry: SubscribedResource) -> None:
+        public = self.addresses.pop(entry, None)
+        if public is not None:
+            del self._entries[public][entry]
+            if not self._entries[public]:
+                del self._entries[public]
+
+    def at(self, public: str) -> list[SubscribedResource]:
+        """The entries under an address."""
+        return list(self._entries.get(public, ()))
 
 
 async def _open_stream(session: ChildSession, uri: str) -> asyncio.Task[None]:
@@ -139,6 +184,8 @@ class Subscriptions:
         self._publish = publish
         self._fanout = fanout
         self._resources: dict[Hashable, dict[str, SubscribedResource]] = {}
+        self._own: dict[Subscriber, _Own] = {}
+        """Of those who have subscribed to something."""
         self._connections: WeakSet[Connection] = WeakSet()
         """Those whose end is watched for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -163,26 +210,28 @@ class Subscriptions:
         """
         if len(original) > LONGEST_WATCHED:
             raise MCPError(INVALID_PARAMS, f"uri: at most {LONGEST_WATCHED} characters can be subscribed to")
-        own = [entry for entry in self._entries() if subscriber in entry.subscribers]
-        if len(own) >= LIMIT:
+        if subscriber in self._own and len(self._own[subscriber].addresses) >= LIMIT:
             raise MCPError(INVALID_REQUEST, f"a client can subscribe to at most {LIMIT} resources")
         if isinstance(subscriber, Connection) and subscriber not in self._connections:
             self._connections.add(subscriber)
             subscriber.exit_stack.callback(self._forget, subscriber)
         of_child = self._resources.setdefault(child.place, {})
         entry = of_child.setdefault(original, SubscribedResource(child.place, original))
-        subscription = entry.subscribers[subscriber] = _Subscription(public, principal, holder, may_hear)
+        subscription = _Subscription(public, principal, holder, may_hear)
+        entry.add(subscriber, subscription)
+        self._own.setdefault(subscriber, _Own()).add(entry, public)
         try:
             await entry.ensure(child, [subscription], holder)
         except BaseException:
-            entry.subscribers.pop(subscriber, None)
+            self._discard(subscriber, entry)
             self._start(self._release(entry))
             raise
 
     async def unsubscribe(self, subscriber: Subscriber, public: str) -> None:
         """End a subscriber's subscriptions under this address."""
-        for entry in [entry for entry in self._entries() if entry.is_subscribed(subscriber, public)]:
-            del entry.subscribers[subscriber]
+        own = self._own.get(subscriber)
+        for entry in [] if own is None else own.at(public):
+            self._discard(subscriber, entry)
             await self._release(entry)
 
     @asynccontextmanager
@@ -223,6 +272,7 @@ class Subscriptions:
     async def close(self) -> None:
         entries = list(self._entries())
         self._resources.clear()
+        self._own.clear()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, *(entry._close() for entry in entries), return_exceptions=True)
@@ -232,14 +282,22 @@ class Subscriptions:
 
     def _notify(self, subscribed: SubscribedResource, below: str = "") -> None:
         """Notify the subscribers of a resource that it has changed, or what lies so far below it."""
-        for principal in {subscription.principal for subscription in subscribed.subscribers.values()}:
+        for principal in subscribed.principals:
             told = below if self._fanout.has_room(principal) else ""
             self._fanout.put(principal, (subscribed, told), partial(self._sends, subscribed, told, principal))
 
     def _forget(self, subscriber: Subscriber) -> None:
-        for entry in [entry for entry in self._entries() if subscriber in entry.subscribers]:
-            del entry.subscribers[subscriber]
+        own = self._own.pop(subscriber, None)
+        for entry in () if own is None else own.addresses:
+            entry.discard(subscriber)
             self._start(self._release(entry))
+
+    def _discard(self, subscriber: Subscriber, entry: SubscribedResource) -> None:
+        entry.discard(subscriber)
+        if own := self._own.get(subscriber):
+            own.discard(entry)
+            if not own.addresses:
+                del self._own[subscriber]
 
     async def _release(self, entry: SubscribedResource) -> None:
         """Drop an entry whose last subscriber has left."""
@@ -256,9 +314,8 @@ class Subscriptions:
             logger.warning("server %r no longer reports updates of %s: %s", child.key, subscribed.original, error)
 
     def _sends(self, subscribed: SubscribedResource, below: str, principal: Hashable) -> Iterator[Send]:
-        for subscriber, subscription in list(subscribed.subscribers.items()):
-            is_theirs = subscription.principal == principal and subscribed.subscribers.get(subscriber) is subscription
-            if is_theirs and subscription.may_hear():
+        for subscriber, subscription in list(subscribed.of_principal(principal).items()):
+            if subscribed.subscribers.get(subscriber) is subscription and subscription.may_hear():
                 yield partial(self._send, subscriber, subscription.public, below)
 
     async def _send(self, subscriber: Subscriber, public: str, below: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth import verifiers
 from fastmcp_aggregator.auth.claims import principal_of
+from fastmcp_aggregator.auth.key_sets import public_keys
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.settings.model import load_settings
@@ -214,6 +216,73 @@ async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an
         found = await asyncio.gather(*(principal(auth, token(kid=f"k{number}")) for number in range(5)))
         assert found == [None] * 5
         await front.abort()
+
+
+async def is_let_in_by(url: str) -> bool:
+    """Whether a good token of the provider is, which publishes its keys there."""
+    auth = auth_from_settings(load_settings(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks_url=url))
+    assert auth is not None
+    return await principal(auth, token(kid="own")) is not None
+
+
+async def test_no_more_is_read_of_a_key_set_than_one_may_have() -> None:
+    sent, is_over = 0, asyncio.Event()
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+        with suppress(ConnectionError):
+            while sent < 64 * 1024 * 1024:
+                writer.write(b" " * 65536)
+                await writer.drain()
+                sent += 65536
+        writer.close()
+        is_over.set()
+
+    provider = await asyncio.start_server(send, "127.0.0.1", 0)
+    host, port = provider.sockets[0].getsockname()
+    assert not await is_let_in_by(f"http://{host}:{port}/jwks.json")
+    await is_over.wait()
+    assert sent < 16 * 1024 * 1024, "with what the sockets buffer"
+    provider.close()
+    await provider.wait_closed()
+
+
+OWN_KEY = json.dumps({**RSAKey.import_key(PAIR.public_key).as_dict(private=False), "kid": "own"})
+
+
+def test_of_the_keys_of_a_set_what_is_public_and_short_is_taken() -> None:
+    private = dict.fromkeys(("d", "p", "q", "dp", "dq", "qi", "k", "oth", "x5c", "use"), "AQAB")
+    keys = [{"kty": "RSA", "n": "AQAB", **private}, {"n": "A" * 1401}, {"kty": ["RSA"]}, {"kid": "a" * 1400}]
+    assert public_keys(json.dumps({"keys": keys}).encode()) == [{"kty": "RSA", "n": "AQAB"}, {"kid": "a" * 1400}]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_good"),
+    [
+        (f'{{"keys": [{OWN_KEY}]}}', True),
+        (f'{{"keys": [{OWN_KEY}, 1, null, [], {{}}, {{"kty": "RSA", "kid": [], "n": 1}}]}}', True),
+        (f'{{"keys": [{OWN_KEY}, {{"kty": "RSA", "kid": "\\ud800", "n": "\\ud800", "e": "AQAB"}}]}}', True),
+        (f'{{"keys": [{OWN_KEY}{", 0" * 99}]}}', True),
+        (f'{{"keys": [{OWN_KEY}{", 0" * 100}]}}', False),
+        (f'{{"keys": [{OWN_KEY}, {{"x5c": [0{", 0" * 2000}]}}]}}', False),
+        (f'{{"keys": [{OWN_KEY}], "a": {"[" * 100_000}', False),
+        (f'{{"keys": [{OWN_KEY}], "a": {"9" * 5000}}}', False),
+        (f"[{OWN_KEY}]", False),
+        ('{"keys": 1}', False),
+        ('{"keys": {"own": 1}}', False),
+        ('"keys"', False),
+        ("", False),
+        ("\0" * 5000, False),
+    ],
+)
+async def test_a_key_set_that_is_odd_lets_nobody_in(body: str, is_good: bool) -> None:
+    async def keys(_: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    async with support.serving.served(Starlette(routes=[Route("/jwks.json", keys)])) as front:
+        assert await is_let_in_by(f"{front.origin}/jwks.json") is is_good
 
 
 async def test_a_key_of_the_provider_that_comes_or_goes_is_known_within_the_bounds_that_are_told(

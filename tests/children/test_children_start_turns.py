@@ -14,7 +14,7 @@ from support.remote_server import Request, remote_server
 
 from fastmcp_aggregator import Aggregator, ChildState, build_aggregator
 from fastmcp_aggregator.children.process.process import launch_early
-from fastmcp_aggregator.children.process.start_slots import EARLY, StartSlots
+from fastmcp_aggregator.children.process.start_slots import EARLY, Start, StartSlots
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.settings.options import EndpointOptions
@@ -47,7 +47,7 @@ class Starts:
         await settle()
 
     async def _start(self, name: str) -> None:
-        async with self._turns.slot(name, self.stopping, lambda: name in self.wanted):
+        async with self._turns.slot(name, self.stopping, Start(name, lambda: name in self.wanted)):
             if not self.stopping.is_set():
                 self.begun.append(name)
                 await self._ends[name].wait()
@@ -111,28 +111,55 @@ async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
-                await stack.enter_async_context(turns.slot(name, asyncio.Event(), lambda: False))
+                await stack.enter_async_context(turns.slot(name, asyncio.Event(), Start(name)))
     assert (turns._held, turns._waiting) == ({}, {})
 
 
-async def test_of_what_requests_wait_for_servers_take_turns() -> None:
-    turns, begun, never = StartSlots(2, FOREVER), list[str](), asyncio.Event()
+@asynccontextmanager
+async def hanging(turns: StartSlots, holder: Callable[[str], str | None]) -> AsyncIterator[Callable[..., Any]]:
+    """Begins starts that requests wait for and that hang, and ends some; returns those that have slots so far."""
+    begun, tasks = list[str](), dict[str, asyncio.Task[None]]()
 
     async def start(name: str) -> None:
-        async with turns.slot(name, never, lambda: True, name[0]):
+        async with turns.slot(name, asyncio.Event(), Start(name[0], lambda: True, lambda: holder(name))):
             begun.append(name)
-            await never.wait()
+            await asyncio.Event().wait()
 
-    tasks = [asyncio.create_task(start(name)) for name in ("a1", "a2", "a3", "a4", "a5", "a6", "b1", "b2")]
-    await settle()
-    assert begun == ["a1", "a2", "a3", "a4"]
-    for ended in ("a1", "a2", "a3"):
-        tasks[int(ended[1]) - 1].cancel()
+    async def step(*names: str) -> list[str]:
+        for name in names:
+            if name in tasks:
+                tasks[name].cancel()
+                await settle()
+            else:
+                tasks[name] = asyncio.create_task(start(name))
         await settle()
-    assert begun[4:] == ["b1", "b2", "a5"]
-    for task in tasks:
+        return begun
+
+    yield step
+    for task in tasks.values():
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def test_of_what_requests_wait_for_servers_take_turns() -> None:
+    async with hanging(StartSlots(2, FOREVER), lambda _: None) as step:
+        assert await step("a1", "a2", "a3", "b1", "b2", "b3", "c1") == ["a1", "a2", "b1", "b2"]
+        assert (await step("a1"))[4:] == ["c1"]
+        assert (await step("b1"))[5:] == ["a3"]
+
+
+async def test_one_server_has_half_of_the_slots_at_most() -> None:
+    async with hanging(StartSlots(2, FOREVER), lambda _: None) as step:
+        assert await step("a1", "a2", "a3", "a4") == ["a1", "a2"]
+        assert (await step("b1"))[2:] == ["b1"]
+        assert (await step("a1"))[3:] == ["a3"]
+
+
+async def test_one_caller_has_half_of_the_slots_at_most_with_whatever_servers() -> None:
+    async with hanging(StartSlots(2, FOREVER), lambda name: "bob" if name[0] == "z" else "alice") as step:
+        assert await step("a1", "b1", "c1", "d1") == ["a1", "b1"]
+        assert (await step("z1", "z2", "z3"))[2:] == ["z1", "z2"]
+        assert (await step("a1"))[4:] == ["c1"]
 
 
 def slots(number: int) -> Timings:

@@ -29,6 +29,10 @@ class Session:
     def serves(self, principal: Hashable, holder: Hashable = None) -> None:
         """Nothing depends on it here."""
 
+    async def request(self, *_: Any) -> dict[str, Any]:
+        """To be told of nothing any more."""
+        return {}
+
 
 def instance_of(principal: str) -> Any:
     session = Session()
@@ -64,6 +68,53 @@ async def test_an_update_of_an_instance_reaches_the_streams_alone_that_have_subs
         subscriptions.updated(instances["alice"], ORIGINAL)
         await fanout._sending  # type: ignore[misc]
         assert heard == {"alice": [PUBLIC], "bob": []}
+    await subscriptions.close()
+
+
+class Client:
+    """A subscriber that counts how often it is looked up."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        self.looks += 1
+        return id(self)
+
+
+async def test_what_it_takes_to_subscribe_and_leave_does_not_grow_with_what_there_is() -> None:
+    async def publish(uri: str, streams: Collection[Hashable]) -> None:
+        """Nobody listens."""
+
+    subscriptions, instance = Subscriptions(publish, Fanout()), instance_of("alice")
+
+    async def looks() -> int:
+        async with subscriptions.of_stream() as stream:
+            await subscriptions.subscribe(stream, instance, ORIGINAL, PUBLIC, "alice")
+        client = Client()
+        await subscriptions.subscribe(client, instance, ORIGINAL, PUBLIC, "alice")
+        await subscriptions.unsubscribe(client, PUBLIC)
+        return client.looks
+
+    few = await looks()
+    for number in range(500):
+        await subscriptions.subscribe(object(), instance, f"{ORIGINAL}/{number}", f"{PUBLIC}/{number}", "bob")
+    assert await looks() == few
+    await subscriptions.close()
+
+
+async def test_an_address_that_is_left_is_left_wherever_it_led() -> None:
+    async def publish(uri: str, streams: Collection[Hashable]) -> None:
+        """Nobody listens."""
+
+    subscriptions, instances = Subscriptions(publish, Fanout()), [instance_of("alice"), instance_of("bob")]
+    client = object()
+    for instance in instances:
+        await subscriptions.subscribe(client, instance, ORIGINAL, PUBLIC)
+    await subscriptions.subscribe(client, instances[0], f"{ORIGINAL}/other", f"{PUBLIC}/other")
+    await subscriptions.unsubscribe(client, PUBLIC)
+    assert [subscriptions.has_subscribers(instance) for instance in instances] == [True, False]
+    await subscriptions.unsubscribe(client, f"{PUBLIC}/other")
+    assert not any(subscriptions.has_any(instance) for instance in instances)
     await subscriptions.close()
 
 

@@ -2,10 +2,11 @@
 
 Theory. Many servers import for seconds. Started all at once, they take the processors from the aggregator, which then
 answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
-a request waits for: these go first, by turns of the servers, since one may have many instances that do not come up. A
-slot is released when the process is listed or has failed; one that only waits, for the network or for ever, keeps its
-slot no longer than `patience`. Remote servers, of which each costs little and all at once cost much, have slots of
-their own.
+a request waits for: these go first, and find as many slots again. Callers take turns there, and servers, since one may
+have many instances that do not come up; half of all slots are the most for one of either, so that the others' starts
+need not wait for it. A slot is released when the process is listed or has failed; one that only waits, for the network
+or for ever, keeps its slot no longer than `patience`. Remote servers, of which each costs little and all at once cost
+much, have slots of their own.
 
 This module knows neither FastMCP nor the SDK.
 """
@@ -17,6 +18,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from fastmcp_aggregator.concurrency.waits import wait_first
 
@@ -35,25 +37,30 @@ START_PATIENCE = 10.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One that waits for a slot: of which server, for whom, and whether a request waits for it, at any time."""
+
+    server: str
+    is_wanted: Callable[[], bool] = lambda: False
+    holder: Callable[[], Hashable] = lambda: None
+    """Whose share it takes; None: nobody's."""
+
+
 class StartSlots:
-    """At most `limit` slots are held at once."""
+    """At most `limit` slots are held at once, and as many again by what requests wait for."""
 
     def __init__(self, limit: int = AT_ONCE, patience: float = START_PATIENCE) -> None:
         self._limit = limit
         self._patience = patience
-        self._waiting: dict[Hashable, tuple[asyncio.Event, Callable[[], bool], str]] = {}
-        self._held: dict[Hashable, tuple[asyncio.TimerHandle, str]] = {}
+        self._waiting: dict[Hashable, tuple[asyncio.Event, Start]] = {}
+        self._held: dict[Hashable, tuple[asyncio.TimerHandle, str, Hashable]] = {}
 
     @asynccontextmanager
-    async def slot(
-        self, name: Hashable, stopping: asyncio.Event, is_wanted: Callable[[], bool], server: str = ""
-    ) -> AsyncIterator[None]:
-        """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most.
-
-        `is_wanted` says whether a request waits for it, at any time; `server` is the key of whose instance it is.
-        """
+    async def slot(self, name: Hashable, stopping: asyncio.Event, start: Start) -> AsyncIterator[None]:
+        """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most."""
         came = asyncio.Event()
-        self._waiting[name] = came, is_wanted, server
+        self._waiting[name] = came, start
         self.admit()
         try:
             await wait_first(came, stopping)
@@ -64,20 +71,29 @@ class StartSlots:
 
     def admit(self) -> None:
         """Let processes start while there are slots, or a request waits for one though others are still starting."""
-        while self._waiting:
-            wanted = self._wanted()
-            if len(self._held) >= (self._limit if wanted is None else 2 * self._limit):
-                return
-            name = next(iter(self._waiting)) if wanted is None else wanted
-            came, _, server = self._waiting.pop(name)
-            self._held[name] = asyncio.get_running_loop().call_later(self._patience, self._end, name), server
+        while self._waiting and len(self._held) < 2 * self._limit:
+            name = self._wanted()
+            if name is None:
+                if len(self._held) >= self._limit:
+                    return
+                name = next(iter(self._waiting))
+            came, start = self._waiting.pop(name)
+            timer = asyncio.get_running_loop().call_later(self._patience, self._end, name)
+            self._held[name] = timer, start.server, start.holder()
             came.set()
 
     def _wanted(self) -> Hashable | None:
-        """What a request waits for: the first of the server that holds the fewest slots."""
-        held = Counter(server for _, server in self._held.values())
-        wanted = [(held[server], name) for name, (_, is_wanted, server) in self._waiting.items() if is_wanted()]
-        return min(wanted, key=lambda each: each[0])[1] if wanted else None
+        """What a request waits for: the first of who holds the fewest slots, unless all hold half of them."""
+        servers = Counter(server for _, server, _ in self._held.values())
+        holders = Counter(holder for _, _, holder in self._held.values())
+        best, fewest = None, (self._limit, self._limit)
+        for name, (_, start) in self._waiting.items():
+            if start.is_wanted():
+                holder = start.holder()
+                held = 0 if holder is None else holders[holder], servers[start.server]
+                if max(held) < self._limit and held < fewest:
+                    best, fewest = name, held
+        return best
 
     def _end(self, name: Hashable) -> None:
         if held := self._held.pop(name, None):

@@ -297,7 +297,8 @@ class Instances:
                 "close some, or raise `max_isolated_sessions`"
             )
             raise ChildServerError(child.key, "runtime", reason)
-        instance = self._begin(child, name, profile, child.options.era, in_folder(child.server, caller.working_folder))
+        server = in_folder(child.server, caller.working_folder)
+        instance = self._begin(child, name, profile, child.options.era, server, holder)
         share.force_acquire(holder)
         self._holders[instance] = share, holder
         return instance
@@ -372,7 +373,13 @@ class Instances:
         return child if known in self._modern_only else instance
 
     def _begin(
-        self, child: Child, name: Hashable, profile: ClientProfile, era: str, server: ServerConfig | None = None
+        self,
+        child: Child,
+        name: Hashable,
+        profile: ClientProfile,
+        era: str,
+        server: ServerConfig | None = None,
+        holder: Holder = None,
     ) -> Child:
         if child.why_stopped:
             raise ChildServerError(child.key, "runtime", f"it is unavailable: {child.why_stopped}")
@@ -382,6 +389,7 @@ class Instances:
             replace(child.context, profile=profile),
             place=(child.key, name),
             evidence=child.evidence,
+            holder=holder,
         )
         self._of[child][name] = instance
         self._supervisor.begin(instance)
