@@ -40,17 +40,12 @@ def load_groups(
         everything = Group(DEFAULT_GROUP, "Default", "All servers.", tuple(servers), is_implied=True)
         groups = {DEFAULT_GROUP: everything, **groups}
     named = frozenset(key for group in read for key in group.servers)
-    return Groups(groups, "" if source is None else name, named.difference(servers))
+    return Groups(groups, "" if source is None else name, named.difference(servers), tuple(read))
 
 
 def _among(group: Group, servers: Collection[str]) -> Group:
-    gone = [key for key in group.servers if key not in servers]
-    if not gone:
-        return group
-    tools = tuple(tool for tool in group.tools if tool.partition(":")[0] not in gone or ":" not in tool)
-    # If all were left out, there would be none, and the group had all tools of its other servers.
-    tools = tools or group.tools
-    return replace(group, servers=tuple(key for key in group.servers if key in servers), tools=tools)
+    absent = tuple(key for key in group.servers if key not in servers)
+    return replace(group, servers=tuple(key for key in group.servers if key in servers), absent=absent)
 
 
 def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
@@ -58,7 +53,7 @@ def _read(source: Any, name: str, servers: Collection[str]) -> list[Group]:
         return []
     root = Location(name)
     if isinstance(source, Groups):
-        groups = [group for group in source if not group.is_implied]
+        groups = list(source.read)
         for group in groups:
             _check_servers(group.servers, root.at(group.id).at("servers"), servers)
     else:

@@ -35,8 +35,8 @@ class MissingTools:
 
 
 def _undecided(group: Group, offered: Offered, down: Collection[str]) -> list[str]:
-    """Find the names without a server that one server offers, and one that is down may offer, too."""
-    if not any(key in down for key in group.servers):
+    """Find the names without a server that one server offers, and one that is down or absent may offer, too."""
+    if not group.absent and not any(key in down for key in group.servers):
         return []
     bare = [entry for entry in group.tools if ":" not in entry and "*" not in entry]
     return [entry for entry in bare if any(entry in offered.get(key, ()) for key in group.servers)]
@@ -44,7 +44,7 @@ def _undecided(group: Group, offered: Offered, down: Collection[str]) -> list[st
 
 def _why(entry: str, group: Group, offered: Offered) -> str:
     owners = [key for key in group.servers if entry in offered.get(key, ())]
-    unlisted = [key for key in group.servers if key not in offered]
+    unlisted = [*(key for key in group.servers if key not in offered), *group.absent]
     if owners and unlisted:
         return (
             f"is ambiguous while {unlisted[0]!r} has not been listed; write its server in front of it, "

@@ -34,6 +34,8 @@ class Group:
     """Whether its callers see a search instead of the tools; None: as the setting says."""
     is_implied: bool = False
     """Whether it is in no file: `default`, where the file has none."""
+    absent: tuple[str, ...] = ()
+    """Servers that the file gives it and that are not served now: they may have any tool when they come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Groups:
     source: str = ""
     absent: frozenset[str] = frozenset()
     """Servers that the file names and that are not served now; the groups are without them."""
+    read: tuple[Group, ...] = ()
+    """The groups as they were read, with these servers."""
 
     def __getitem__(self, group_id: str) -> Group:
         return self.by_id[group_id]

@@ -2,7 +2,7 @@
 
 A tool that is named without its server belongs to the group only while all servers of the group have been listed and
 exactly one of them offers it, so that nothing joins a group because some other server starts to offer a tool of that
-name, or because the server that was meant is down. A pattern takes all that fit.
+name, or because the server that was meant is down, disabled or taken away. A pattern takes all that fit.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ToolFilter:
 
 def owner_of(name: str, group: Group, offered: Mapping[str, Iterable[str]]) -> str | None:
     """Return the server of a tool that is named without one; None if there is none or it is ambiguous."""
-    owners = [key for key in group.servers if key not in offered or name in offered[key]]
+    owners = [key for key in (*group.servers, *group.absent) if key not in offered or name in offered[key]]
     return owners[0] if len(owners) == 1 and owners[0] in offered else None
 
 
@@ -54,7 +54,7 @@ def missing_tools(group: Group, offered: Mapping[str, Iterable[str]]) -> list[st
 
     A server that is not in `offered` has not been listed and may have anything.
     """
-    unlisted = [key for key in group.servers if key not in offered]
+    unlisted = [*(key for key in group.servers if key not in offered), *group.absent]
     return [
         entry for entry in group.tools if not _may_fit(entry, unlisted) and not _fits_something(entry, group, offered)
     ]

@@ -163,6 +163,20 @@ async def test_a_server_is_taken_away_although_a_group_still_names_it(
         assert files.hub.group_info("web").tools == ("a:echo", "b:echo")
 
 
+async def test_a_server_that_is_back_is_in_its_group_again_though_the_groups_file_is_broken_meanwhile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = Files(tmp_path)
+    async with files.followed():
+        files.config.write_text(json.dumps(config(a=lean())))
+        files.groups.write_text("{")
+        await files.read_again(caplog)
+        assert files.hub.group_info("web").servers == ("a",)
+        files.config.write_text(json.dumps(config(a=lean(), b=lean())))
+        await files.read_again(caplog)
+        assert files.hub.group_info("web").servers == ("a", "b")
+
+
 async def test_a_disabled_server_that_a_group_names_can_be_taken_away_with_another(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -178,7 +192,8 @@ async def test_a_disabled_server_that_a_group_names_can_be_taken_away_with_anoth
 async def test_a_group_may_name_a_server_that_is_disabled(tmp_path: Path) -> None:
     off = config(a=lean(), b={**lean(), "disabled": True})
     app = build_aggregator(off, groups={"web": {"servers": ["a", "b"], "tools": ["a:echo", "b:echo"]}})
-    assert (app.group_info("web").servers, app.group_info("web").tools) == (("a",), ("a:echo",))
+    assert (app.group_info("web").servers, app.group_info("web").tools) == (("a",), ("a:echo", "b:echo"))
+    assert app.group_info("web").absent == ("b",)
 
 
 async def test_a_group_that_is_served_alone_changes_beside_a_broken_config(

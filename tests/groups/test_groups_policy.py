@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.groups import Group, load_groups
 from fastmcp_aggregator.groups.policy import ToolFilter, missing_tools
 
 OFFERED = {"fetch": ["get", "head"], "files": ["read", "read_all", "head"], "git": ["log"]}
@@ -57,3 +57,14 @@ def test_a_name_alone_belongs_to_nobody_while_a_server_of_the_group_has_not_been
     assert evil.has("evil", "log")
     assert ToolFilter(group, {"good": [], "evil": ["send"]}).has("evil", "send")
     assert not ToolFilter(group, {"good": ["send"], "evil": ["send"]}).has("evil", "send")
+
+
+def test_a_name_alone_belongs_to_nobody_while_a_server_of_the_group_is_disabled_or_taken_away() -> None:
+    read = {"g": {"servers": ["good", "evil"], "tools": ["send", "evil:log", "good:*"]}}
+    group = load_groups(read, ["evil"], ["good"])["g"]
+    evil = ToolFilter(group, {"evil": ["send", "log"]})
+    assert not evil.has("evil", "send")
+    assert evil.has("evil", "log")
+    assert not evil.has("good", "send")
+    assert missing_tools(group, {"evil": ["send"]}) == ["evil:log"]
+    assert ToolFilter(load_groups(read, ["evil", "good"])["g"], {"good": [], "evil": ["send"]}).has("evil", "send")
