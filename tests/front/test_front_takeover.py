@@ -13,7 +13,9 @@ from support.harness import config, lean, until
 from support.two_replicas import post, replicas, session_of
 from support.wire import LEGACY
 
-from fastmcp_aggregator.front.http.resume.kept_sessions import SessionState
+from fastmcp_aggregator.front.http.resume import kept_sessions
+from fastmcp_aggregator.front.http.resume.kept_sessions import SESSION_LIFETIME, KeptSessions, SessionState
+from fastmcp_aggregator.oauth.vault.vault import FileVault
 from fastmcp_aggregator.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 
 NOTE = "note://old//a"
@@ -66,6 +68,34 @@ async def test_the_client_that_ends_its_session_ends_it_for_all_replicas_that_ha
         async with hub.fronts[0].browser(**client._session) as http:
             assert (await http.delete("/mcp")).status_code == 200
         assert (await post(hub.fronts[1], session_of(client))).status_code == 404
+
+
+async def test_what_was_kept_of_an_ended_session_opens_it_no_more_when_somebody_puts_it_back() -> None:
+    async with replicas(document=config(a=lean())) as hub:
+        client = await hub.fronts[0].connect()
+        session, kept = session_of(client), dict(hub.shared.documents)
+        async with hub.fronts[0].browser(**client._session) as http:
+            assert (await http.delete("/mcp")).status_code == 200
+        hub.apps[1]._backend.changes.on_notice({"kind": "session", "group": "default", "id": session})
+        hub.shared.documents.update(kept)
+        for front in hub.fronts:
+            assert (await post(front, session)).status_code == 404
+
+
+async def test_of_ended_sessions_so_many_are_remembered_for_as_long_as_they_could_be_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_sessions, "_MOST_ENDED", 3)
+    now = 0.0
+    kept = KeptSessions(FileVault(Path()), "default", lambda: now)
+    for session in "abca":
+        kept.ended(session)
+    assert list(kept._ended) == ["b", "c", "a"]
+    kept.ended("d")
+    assert list(kept._ended) == ["c", "a", "d"]
+    now = SESSION_LIFETIME + 1
+    kept.ended("c")
+    assert list(kept._ended) == ["c"]
 
 
 async def test_a_session_that_ends_while_another_replica_takes_it_over_has_ended_there_too() -> None:

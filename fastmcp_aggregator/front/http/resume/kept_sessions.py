@@ -5,7 +5,8 @@ replicas share.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ CHANGES = (SET_LEVEL.name, SUBSCRIBE.name, UNSUBSCRIBE.name)
 SESSION_LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
 _KIND = "session"
+_MOST_ENDED = 20_000
+"""Sessions whose ends are remembered, at most."""
 _LIMIT = 64 * 1024
 """Bytes of what is kept of one session."""
 
@@ -49,14 +52,22 @@ class SessionState:
 
 
 class KeptSessions:
-    """The sessions of one virtual server. While nothing can be kept or read, it is as if nothing were kept."""
+    """The sessions of one virtual server. While nothing can be kept or read, it is as if nothing were kept.
 
-    def __init__(self, vault: Vault, group_id: str) -> None:
+    Whoever can write to what replicas share can put back there what they have seen. So ends are remembered here, too.
+    """
+
+    def __init__(self, vault: Vault, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._vault = vault
         self._group_id = group_id
+        self._clock = clock
+        self._ended: dict[str, float] = {}
+        """When which sessions ended, in this order; what was kept of them may be put back for as long as it counts."""
 
     async def read(self, session_id: str) -> SessionState | None:
-        """What is kept of a session."""
+        """What is kept of a session that has not ended."""
+        if session_id in self._ended:
+            return None
         with suppress(VaultError):
             document = await self._vault.read(_KIND, self._name(session_id))
             return None if document is None else _state_of(document)
@@ -65,7 +76,7 @@ class KeptSessions:
     async def keep(self, session_id: str, state: SessionState) -> None:
         """Keep this of a session, unless it is too large."""
         document = json.dumps(asdict(state)).encode()
-        if len(document) <= _LIMIT:
+        if len(document) <= _LIMIT and session_id not in self._ended:
             with suppress(VaultError):
                 await self._vault.keep(_KIND, self._name(session_id), document, lifetime=SESSION_LIFETIME)
 
@@ -77,7 +88,19 @@ class KeptSessions:
                 if state is not None and state.owner == owner:
                     await self.keep(session_id, state.after(method, params))
 
+    def ended(self, session_id: str) -> None:
+        """A session has ended, here or at another replica: it is not taken over any more."""
+        now = self._clock()
+        self._ended.pop(session_id, None)
+        self._ended[session_id] = now
+        oldest = next(iter(self._ended))
+        while len(self._ended) > _MOST_ENDED or self._ended[oldest] < now - SESSION_LIFETIME:
+            del self._ended[oldest]
+            oldest = next(iter(self._ended))
+
     async def forget(self, session_id: str) -> None:
+        """A session has ended: nothing is kept of it any more."""
+        self.ended(session_id)
         with suppress(VaultError):
             await self._vault.remove(_KIND, self._name(session_id))
 

@@ -139,6 +139,7 @@ class SessionTakeover:
 
     def _end(self, session_id: str) -> None:
         """Its client has ended the session at another replica."""
+        self._kept.ended(session_id)
         if any(session_id == session for session, _ in self._under_way):
             self._over.add(session_id)
         ending = asyncio.create_task(end_session(self._options.endpoint, session_id))
