@@ -247,6 +247,7 @@ class Backend:
             logins=self.logins,
             fanout=self.fanout,
             on_changed=self._on_changed,
+            on_given_up=self.policies.gave_way,
         )
         self.runtime = runtime
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -87,12 +88,16 @@ class Runtime:
         logins: Logins,
         fanout: Fanout,
         on_changed: Callable[[], None],
+        on_given_up: Callable[[str, Principal, Principal], None],
     ) -> None:
-        """`on_changed` is told of each change in what a child offers."""
+        """`on_changed` is told of each change in what a child offers, `on_given_up` of each instance of a server that
+        gave way, whose it was, and to whom.
+        """
         self._profile = profile
         self._views = views
         self._changes = changes
         self._on_changed = on_changed
+        self._on_given_up = on_given_up
         self._fanout = fanout
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update, fanout)
@@ -105,7 +110,7 @@ class Runtime:
             self.supervisor,
             limit=settings.max_isolated_sessions,
             is_subscribed=self.subscriptions.has_subscribers,
-            on_given_up=self.subscriptions.interrupted,
+            on_given_up=self._given_up,
             on_joined=self.log_levels.connected,
         )
         self.rounds = Rounds(self.log_levels, self.instances, peers)
@@ -187,6 +192,10 @@ class Runtime:
         """
         has_instances = child.evidence.is_shared and self.instances.has_any(child)
         return has_instances or self.subscriptions.has_any(child) or self.instances.tasks.held_for(child) > 0
+
+    def _given_up(self, instance: Child, principal: Principal, taker: Principal) -> None:
+        self.subscriptions.interrupted(instance)
+        self._on_given_up(instance.key, principal, taker)
 
     def _listed_to(self, child: Child, principal: Hashable, kinds: frozenset[Kind]) -> None:
         for view in self._views:

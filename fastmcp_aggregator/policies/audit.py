@@ -120,6 +120,20 @@ class Audit(Policy):
         what = {"operation": operation, "server": server, "outcome": "ok", **about}
         self.log.record("operation", {"principal": principal.name, **what})
 
+    def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
+        """Record that somebody's instance of a server was closed because somebody with fewer needed one."""
+        self.log.record("gave_way", {"principal": principal.name, "server": server, "outcome": "ok", "to": taker.name})
+
+    def record_counts(self) -> None:
+        """Record how many refusals have no entry yet, for nobody may be refused any more."""
+        for principal, rate in self._refused.items():
+            if rate.rejected:
+                self._record_count(principal, rate.rejected)
+                rate.rejected = 0
+        if self._unnamed:
+            self._record_count(ANYONE, self._unnamed)
+            self._unnamed = 0
+
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused for its Host or Origin; as `authentication_failed`."""
         self._unauthenticated("denied", client, path, reason)
@@ -142,7 +156,10 @@ class Audit(Policy):
 
     def _forget(self, principal: str) -> None:
         if more := self._refused.pop(principal).rejected:
-            self.log.record("denied", {"principal": principal, "outcome": "denied", "unrecorded": more})
+            self._record_count(principal, more)
+
+    def _record_count(self, principal: str, more: int) -> None:
+        self.log.record("denied", {"principal": principal, "outcome": "denied", "unrecorded": more})
 
     def _unauthenticated(self, event: str, client: str, path: str, reason: str) -> None:
         if not self._unauthenticated_rate.take(time.monotonic()):

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 _FAILURES_AT_ONCE, _FAILURES_PER_SECOND = 5, 0.1
 """Failed authentications that the log tells of; metrics and the audit log have the others."""
+_COUNTS_PAUSE = 60.0
+"""Seconds after which the audit log has what a flood has left uncounted."""
 
 
 class PolicyStack:
@@ -214,6 +216,12 @@ def failure_of(call: Call, error: BaseException) -> CallEnd:
             return CallEnd("error", seconds)
 
 
+async def _repeat(record: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(_COUNTS_PAUSE)
+        record()
+
+
 class Policies:
     """All policies of one aggregator, for all its virtual servers."""
 
@@ -256,6 +264,9 @@ class Policies:
         with ExitStack() as stack:
             if self._audit is not None:
                 stack.enter_context(self._audit.log)
+                stack.callback(self._audit.record_counts)
+                counting = asyncio.create_task(_repeat(self._audit.record_counts), name="audit counts")
+                stack.callback(counting.cancel)
             if self._settings.telemetry:
                 from fastmcp_aggregator.observability.telemetry import exporting_traces  # noqa: PLC0415 - as above
 
@@ -310,6 +321,12 @@ class Policies:
         """An operator has done something."""
         if self._audit is not None:
             self._audit.operated(principal, operation, server, about)
+
+    def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
+        """Somebody's instance of a server was closed because somebody with fewer needed one."""
+        if self._audit is not None:
+            self._audit.gave_way(server, principal, taker)
+        logger.info("an instance of server %r of %s was closed: %s needed one", server, principal.name, taker.name)
 
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """An HTTP request was for another host, or of a page that is not let in."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -77,9 +79,14 @@ async def test_one_user_cannot_take_the_instances_of_all() -> None:
         assert (usage.total, usage.taken, usage.holders, usage.largest[1], usage.refused) == (3, 3, 2, 2, 1)
 
 
-async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_is_told() -> None:
+async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     tokens = {name: {"client_id": name, "scopes": []} for name in ("ann", "bob", "carol", "dave")}
-    hub = build_aggregator(config(lean=lean()), **SESSION, max_isolated_sessions=3, auth=StaticTokenVerifier(tokens))
+    audit = tmp_path / "audit.jsonl"
+    about = {"auth": StaticTokenVerifier(tokens), "audit": str(audit), "max_isolated_sessions": 3}
+    hub = build_aggregator(config(lean=lean()), **SESSION, **about)
     async with served(hub) as front:
         first, second, third = [await front.connect(headers={"Authorization": "Bearer ann"}) for _ in range(3)]
         kept = [await client.call("lean:pid") for client in (first, second, third)]
@@ -99,6 +106,10 @@ async def test_who_has_most_gives_up_what_is_unused_for_longest_and_its_session_
         assert "another caller" in (await first.error("tools/call", {"name": "lean:pid"}))["message"]
         await third.call("lean:release")
         await holding
+    entries = [json.loads(line) for line in audit.read_text().splitlines()]
+    told = [(each["principal"], each["server"], each["to"]) for each in entries if each["event"] == "gave_way"]
+    assert told == [("client:ann", "lean", "client:carol"), ("client:ann", "lean", "client:dave")]
+    assert "an instance of server 'lean' of client:ann was closed: client:carol needed one" in caplog.messages
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

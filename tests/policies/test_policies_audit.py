@@ -15,14 +15,16 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from msgspec import Raw
 from support.doubles import call
+from support.harness import until
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.audit_log import AuditLog
+from fastmcp_aggregator.policies import stack
 from fastmcp_aggregator.policies.audit import Audit, audit_of, canonical
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
-from fastmcp_aggregator.policies.stack import PolicyStack
+from fastmcp_aggregator.policies.stack import Policies, PolicyStack
 from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))
@@ -263,6 +265,29 @@ def test_nobody_is_forgotten_whose_refusals_were_counted() -> None:
     of_ann = [fields for _, fields in entries.all if fields["principal"] == "ann"]
     assert sum(fields.get("unrecorded", 1) for fields in of_ann) == 200
     assert len(audit._refused) <= 1000
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["a minute later", "at the end"])
+async def test_the_last_refusals_of_a_flood_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    if not is_over:
+        monkeypatch.setattr(stack, "_COUNTS_PAUSE", 0.01)
+    file = tmp_path / "audit.jsonl"
+
+    def counted() -> list[tuple[str, int]]:
+        entries = [json.loads(line) for line in file.read_text().splitlines()]
+        names = ("ann", "anonymous")
+        return [(name, sum(e.get("unrecorded", 1) for e in entries if e["principal"] == name)) for name in names]
+
+    policies = Policies(load_settings(audit=str(file)), has_auth=True)
+    async with policies.open():
+        for _ in range(500):
+            policies.request_denied(ANN, "web", "/", "not yours")
+            policies.authentication_failed("192.0.2.7", "/mcp", "no such key")
+        if not is_over:
+            await until(lambda: counted() == [("ann", 500), ("anonymous", 500)])
+    assert counted() == [("ann", 500), ("anonymous", 500)]
 
 
 @pytest.mark.parametrize("refuse", REFUSE.values(), ids=REFUSE)

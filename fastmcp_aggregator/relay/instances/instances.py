@@ -34,6 +34,7 @@ from weakref import WeakSet
 
 from msgspec import Raw
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
@@ -62,11 +63,11 @@ class Instances:
         *,
         limit: int,
         is_subscribed: Callable[[Child], bool],
-        on_given_up: Callable[[Child], None],
+        on_given_up: Callable[[Child, Principal, Principal], None],
         on_joined: Callable[[], None],
     ) -> None:
-        """`is_subscribed` tells whether somebody listens to an instance; `on_given_up` hears of one that gave way, and
-        `on_joined` when one gets a client.
+        """`is_subscribed` tells whether somebody listens to an instance; `on_given_up` hears of one that gave way,
+        whose it was, and to whom; `on_joined` when one gets a client.
         """
         self._supervisor = supervisor
         self._limit = limit
@@ -81,8 +82,8 @@ class Instances:
         """What closes those that are not used any more."""
         self._shares: dict[Child, FairShare] = {}
         """Of the instances of each child."""
-        self._holders: dict[Child, tuple[FairShare, Holder]] = {}
-        """Whose share each instance takes, until it is closed."""
+        self._holders: dict[Child, tuple[FairShare, Holder, Principal]] = {}
+        """Whose share each instance takes, and who has authenticated for it, until it is closed."""
         self._given_up: set[tuple[Child, Hashable]] = set()
         """The sessions and places whose clients have yet to be told that they have no instance of a child any more."""
         self._serving: Counter[Child] = Counter()
@@ -203,7 +204,7 @@ class Instances:
         """It is closed."""
         self._idle.pop(instance, None)
         if instance in self._holders:
-            share, holder = self._holders.pop(instance)
+            share, holder, _ = self._holders.pop(instance)
             share.release(holder)
         self.tasks.forget(instance)
         if instance in self._timers:
@@ -256,7 +257,7 @@ class Instances:
         """Close the instance of an account, which was connected with other tokens than it has now."""
         instance = self._of.get(child, {}).get(account)
         if instance is not None:
-            self._close(instance)
+            self._close(instance, "its account has other tokens now")
 
     def _of_account(self, child: Child, caller: Caller) -> Child:
         """The instance with the caller's own account, for all its sessions."""
@@ -290,7 +291,7 @@ class Instances:
             ChildServerError: there are too many, or an operator has stopped the server.
         """
         share, holder = self._shares.setdefault(child, FairShare(self._limit)), caller.holder
-        if not self._has_room(share, holder):
+        if not self._has_room(share, caller):
             share.refused += 1
             reason = (
                 f"{share.taken} clients or folders have an instance of their own already, and no more may; "
@@ -300,29 +301,29 @@ class Instances:
         server = in_folder(child.server, caller.working_folder)
         instance = self._begin(child, name, profile, child.options.era, server, holder)
         share.force_acquire(holder)
-        self._holders[instance] = share, holder
+        self._holders[instance] = share, holder, caller.principal
         return instance
 
-    def _has_room(self, share: FairShare, holder: Holder) -> bool:
+    def _has_room(self, share: FairShare, caller: Caller) -> bool:
         """Whether there is room for one more, also by closing what another has more of, and has no request at."""
-        while not share.has_room(holder):
-            spare = self._spare(share, share.held(holder) + 1)
+        while not share.has_room(caller.holder):
+            spare = self._spare(share, share.held(caller.holder) + 1)
             if spare is None:
                 return False
-            self._give_up(spare)
+            self._give_up(spare, caller.principal)
         return True
 
     def _spare(self, share: FairShare, fair: int) -> Child | None:
         """Of the holder that has most, the instance needed least; None: nobody has more than is fair, or all work."""
         spare = [
             instance
-            for instance, (of, holder) in self._holders.items()
+            for instance, (of, holder, _) in self._holders.items()
             if of is share and share.held(holder) > fair and not self._is_busy(instance)
         ]
         return min(spare, key=self._by_need, default=None)
 
     def _by_need(self, instance: Child) -> tuple[int, bool, float]:
-        share, holder = self._holders[instance]
+        share, holder, _ = self._holders[instance]
         is_kept = self._is_subscribed(instance) or self.tasks.held_for(instance) > 0
         return -share.held(holder), is_kept, instance.calls.last_used
 
@@ -330,13 +331,14 @@ class Instances:
         """Whether a request is in flight."""
         return bool(instance.calls.in_flight or self._serving[instance])
 
-    def _give_up(self, instance: Child) -> None:
+    def _give_up(self, instance: Child, taker: Principal) -> None:
         """Close it. Who would have kept it is told with the next call, and subscribers at once."""
         name = place_of(instance)
+        _, _, principal = self._holders[instance]
         if self._idle_time(instance) is None:
             self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
-        self._close(instance)
-        self._on_given_up(instance)
+        self._close(instance, "another caller needed an instance")
+        self._on_given_up(instance, principal, taker)
 
     def _tell_of(self, child: Child, name: Hashable) -> None:
         """Tell once of an instance that was given up.
@@ -402,14 +404,14 @@ class Instances:
         if is_used or is_kept or self._is_subscribed(instance):
             self.release(instance)
         else:
-            self._close(instance)
+            self._close(instance, "nobody has used it for a while")
 
-    def _close(self, instance: Child) -> None:
+    def _close(self, instance: Child, why: str = "its client session is over") -> None:
         for of_child in self._of.values():
             for name in [name for name, other in of_child.items() if other is instance]:
                 del of_child[name]
                 self._forget(instance)
-                self._supervisor.retire(instance, "its client session is over")
+                self._supervisor.retire(instance, why)
 
 
 def _options_for(options: ChildOptions, era: str, name: Hashable) -> ChildOptions:
