@@ -50,6 +50,8 @@ class Call:
     input_schema: Mapping[str, Any] | None = None
     """Of a tool, as the child lists it."""
     began: float = field(default_factory=time.monotonic)
+    spent: float = 0.0
+    """Seconds of its deadline that it took to be let in at its server."""
     started: StartedRequest | None = None
     """The request to the child, if it was sent already, and nobody waits for it yet."""
     is_inner: bool = False

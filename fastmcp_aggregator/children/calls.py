@@ -137,16 +137,23 @@ class Calls:
         return self._limiter.slots.largest()[0]
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, owner: Owner | None = None, holder: Holder = None
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        owner: Owner | None = None,
+        holder: Holder = None,
+        spent: float = 0.0,
     ) -> Result:
-        """Forward one request; returns its result unchanged. Without an owner, `holder` says whose share it takes.
+        """Forward one request; returns its result unchanged. Without an owner, `holder` says whose share it takes. Of
+        its deadline so many seconds are `spent`.
 
         Raises:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
         holder = holder if owner is None else owner.holder
-        waited = 0.0 if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder)
+        waited = spent if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder, spent)
         try:
             return await self._ask(method, params, owner, waited)
         except RemoteFailure as error:
@@ -261,8 +268,8 @@ class Calls:
         self.last_used = self._clock()
         self._limiter.release(holder)
 
-    async def _acquire(self, method: str, holder: Holder) -> float:
-        """Queue for a slot; returns the seconds that it took."""
+    async def _acquire(self, method: str, holder: Holder, spent: float) -> float:
+        """Queue for a slot; returns the seconds that are spent then."""
         if (refusal := self.refusal(holder)) is not None:
             raise refusal
         load = self._load
@@ -271,13 +278,13 @@ class Calls:
         self._bound_those_that_ask(holder)
         try:
             with released_while_waiting.get()():
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(limit - spent):
                     await self._limiter.acquire(holder)
         except TimeoutError:
             raise self._busy(load, f"this one got no slot within {limit:g} s") from None
         finally:
             self._places.release(holder)
-        return self._clock() - began
+        return spent + self._clock() - began
 
     def _bound_those_that_ask(self, holder: Holder) -> None:
         """A call of this holder waits: those of others have a while left for their clients' answers."""
@@ -378,7 +385,7 @@ class Calls:
             self.breaker.abandoned()  # the child had less time for it than it may take
         else:
             self.failed()
-        of_them = f", {waited:.1f} s of them waiting for a slot" if waited else ""
+        of_them = f", {waited:.1f} s of them before it was sent" if waited else ""
         raise ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
 
     async def _until_noticed(self, session: ChildSession) -> None:

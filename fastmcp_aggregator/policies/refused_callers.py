@@ -1,5 +1,6 @@
 """Back-pressure on callers that go on after they were refused: their requests take turns, so that they cost others
-nothing. Those that wait are no more than the connections that are open: who leaves gives its turn up.
+nothing. Those of a connection are no more than these: who leaves gives its turn up. Those that wait at the gate are no
+more than it admits of one caller.
 """
 
 from __future__ import annotations

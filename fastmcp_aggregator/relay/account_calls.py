@@ -219,7 +219,8 @@ class AccountCalls:
 
 
 async def _authorize(account: Account, call: Call) -> None:
-    """Have tokens that can be used, by the deadline of a call. A renewal goes on without it.
+    """Have tokens that can be used, by the deadline of a call, of which it takes what it waits for them. A renewal goes
+    on without it.
 
     Raises:
         HttpFailed: there are none.
@@ -227,12 +228,16 @@ async def _authorize(account: Account, call: Call) -> None:
     """
     deadlines = call.child.options.deadlines
     limit = deadlines.by_method.get(call.method, deadlines.call)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(limit - call.spent):
             await account.authorization()
     except TimeoutError:
         reason = f"its authorization server has not answered within {limit:g} s"
         raise ChildServerError(call.child.key, "runtime", reason) from None
+    finally:
+        call.spent += loop.time() - began
 
 
 async def _listed_to_all(call: Call) -> Result:

@@ -162,7 +162,7 @@ async def send(child: Child, call: Call, params: Params, owner: Owner) -> Result
     told = forwarded(child, params, call.address)
     if started is not None:
         return await child.calls.adopt(started, told, owner)
-    return await child.calls.request(call.method, told, owner=owner)
+    return await child.calls.request(call.method, told, owner=owner, spent=call.spent)
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from support.wire import EVERYTHING, Message
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.children.timings import Timings
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.relay.account_calls import _authorize
 
 TIMES = Timings(clock=now, jitter=lambda: 1.0, health_interval=3600.0)
 """Nobody but callers asks the children."""
@@ -102,11 +105,28 @@ async def test_a_call_that_is_not_answered_in_what_its_wait_has_left_of_its_dead
         await until(lambda: numbers(app) == (1, 1))
         await asyncio.sleep(0.5)
         client.notify("notifications/cancelled", {"requestId": first})
-        said, _, rest = (
-            (await second)["error"]["message"].removesuffix(" s of them waiting for a slot").rpartition(", ")
-        )
+        message = (await second)["error"]["message"]
+        said, _, rest = message.removesuffix(" s of them before it was sent").rpartition(", ")
         assert said == too_late(1)
         assert float(rest) == pytest.approx(0.5, abs=0.1)
+
+
+async def test_what_a_call_waits_for_tokens_is_part_of_its_deadline() -> None:
+    async with serving(lean(), call_timeout=1.0) as (app, _, _):
+        child, began = app.children["a"], now()
+        call: Any = SimpleNamespace(child=child, method="tools/call", spent=0.0)
+
+        async def slow() -> None:
+            await asyncio.sleep(0.4)
+
+        for _ in range(2):
+            await _authorize(SimpleNamespace(authorization=slow), call)  # type: ignore[arg-type]
+        with pytest.raises(ChildServerError, match=r"within 1 s, 0\.8 s of them before"):
+            await child.calls.request("tools/call", {"name": "hold", "arguments": {}}, spent=call.spent)
+        assert now() - began == pytest.approx(1.0, abs=0.05)
+        with pytest.raises(ChildServerError, match="its authorization server has not answered within 1 s"):
+            await _authorize(SimpleNamespace(authorization=slow), call)  # type: ignore[arg-type]
+        assert now() - began == pytest.approx(1.2, abs=0.05)
 
 
 async def test_calls_that_had_less_time_than_they_may_take_do_not_count_against_a_child_that_lives() -> None:
