@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -290,9 +291,10 @@ def walked(walk: Walk) -> Iterator[Result]:
         yield result
 
 
-def tables(walk: Walk, results: list[Result]) -> str:
+def tables(walk: Walk, results: list[Result], load: float) -> str:
     lines = ["| step | s | what came of it |", "|---|---:|---|"]
     lines += [f"| {result.step} | {result.seconds:.1f} | {result.told} |" for result in results]
+    lines += ["", f"*{date.today()}, {os.cpu_count()} cores, load {load:.1f} at the start*"]
     lines += ["", "| server | version | tools | resources | templates | prompts |", "|---|---|---:|---:|---:|---:|"]
     for package, (version, _, _) in {**NPM, **PYPI}.items():
         server = walk.listed.get(key_of(package))
@@ -322,13 +324,14 @@ def main() -> int:
         files.mkdir()
         walk = Walk(folder, home, entries(folder, files))
         write_files(walk.machine, walk.servers)
+        load = os.getloadavg()[0]
         results = list(walked(walk))
         if options.markdown:
             page = Path(options.markdown)
             begin, end = "<!-- begin: walk -->", "<!-- end: walk -->"
             before, _, rest = page.read_text(encoding="utf-8").partition(begin)
             after = rest.partition(end)[2]
-            page.write_text(f"{before}{begin}\n\n{tables(walk, results)}\n\n{end}{after}", encoding="utf-8")
+            page.write_text(f"{before}{begin}\n\n{tables(walk, results, load)}\n\n{end}{after}", encoding="utf-8")
     return 0 if all(result.is_good for result in results) else 1
 
 
