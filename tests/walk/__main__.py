@@ -189,7 +189,7 @@ class Walk:
             config["mcpServers"]["server-memory"] = gone
             (self.home / "mcp.json").write_text(json.dumps(config))
             await self._until(client, lambda keys: "server-memory" in keys)
-        return f"a call, {len(names)} servers listed, one removed from the file and back while connected"
+        return f"a call, when {len(names)} servers were up; one removed from the file and back while connected"
 
     async def _until(self, client: Client[Any], holds: Callable[[set[str]], bool]) -> None:
         async with asyncio.timeout(60):
