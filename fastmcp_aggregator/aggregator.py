@@ -14,6 +14,7 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.tools import Tool
 from fastmcp.tools.base import ToolResult
 
+from fastmcp_aggregator.auth.verifiers import keys_of
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -23,7 +24,7 @@ from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.config import McpConfig, changes_between, load_config
 from fastmcp_aggregator.config.servers import warn_of_misspelt_fields
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
-from fastmcp_aggregator.files.followed import FollowedFiles
+from fastmcp_aggregator.files.followed import FollowedFiles, RefusedFile
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
@@ -112,8 +113,7 @@ class Aggregator(VirtualServer):
         self._virtual_servers: dict[tuple[str, bool | None], VirtualServer] = {}
         self._reloads = asyncio.Lock()
         self._missing_tools = MissingTools()
-        self.config_problem: ConfigError | None = None
-        """Why something that the config or the groups file says now is not in use."""
+        self._refused: dict[str, RefusedFile] = {}
         files = [path for path in (config.path, self._groups.path) if path is not None and path.is_file()]
         followed = FollowedFiles(files, self._read_again)
         needed = self._needed(config)
@@ -158,9 +158,9 @@ class Aggregator(VirtualServer):
                 strict = self.settings.strict
                 self._take_up(*await asyncio.to_thread(_read, source, self._groups_source, strict, self._keys))
             except ConfigError as error:
-                self.config_problem = error
+                self._refuse({self._what(error): error})
                 raise
-            self.config_problem = None
+            self._refuse({})
         await self._backend.exchanged()
 
     def restart(self, server_key: str) -> None:
@@ -215,11 +215,11 @@ class Aggregator(VirtualServer):
                 else:
                     break
             else:
-                self.config_problem = _combined(errors)
-                raise self.config_problem
-            self.config_problem = errors[0] if errors else None
-        if errors:
+                self._refuse({self._what(error): error for error in reversed(errors)})
+                raise _combined(errors)
             is_old = isinstance(config, McpConfig)
+            self._refuse({"config" if is_old else "groups": errors[0]} if errors else {})
+        if errors:
             kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
             text = "%s cannot be used as it is now, so what it said before stays in use (%s is used as it is now): %s"
             logger.warning(text, kept, taken, errors[0])
@@ -231,6 +231,18 @@ class Aggregator(VirtualServer):
         if config is None or groups is None:
             return [(config or self._whole, self._groups_source)]
         return [(config, groups), (self._whole, groups), (config, self._groups)]
+
+    def _what(self, error: ConfigError) -> str:
+        """Which of the files cannot be used."""
+        return "groups" if error.source == self._groups.source else "config"
+
+    def _refuse(self, problems: Mapping[str, ConfigError]) -> None:
+        """Keep which files are not in use as they are now, and since when."""
+        before = self._refused
+        self._refused = {
+            what: before[what].with_problem(problem) if what in before else RefusedFile(problem)
+            for what, problem in problems.items()
+        }
 
     def _take_up(self, config: McpConfig, groups: Groups) -> None:
         before, self._groups = self._groups, groups
@@ -266,6 +278,16 @@ class Aggregator(VirtualServer):
         runtime = self._backend.runtime
         further = Counter(instance.key for instance, _ in runtime.instances) if runtime is not None else Counter()
         return {key: replace(child.status(), instances=further[key]) for key, child in self.children.items()}
+
+    def refused_files(self) -> dict[str, RefusedFile | None]:
+        """Of config, groups and keys, as far as they are files: why what one says now is not in use; None: it is.
+
+        Instead of a config or groups, what it said before is; instead of keys, none.
+        """
+        keys = keys_of(self.auth)
+        paths = {"config": self._whole.path, "groups": self._groups.path}
+        told: dict[str, RefusedFile | None] = {what: self._refused.get(what) for what, path in paths.items() if path}
+        return told if keys is None else {**told, "keys": keys.refused()}
 
     @property
     def is_starting(self) -> bool:
@@ -376,7 +398,7 @@ class Aggregator(VirtualServer):
         """The metrics as text, and its content type; None: they are off."""
         places = self._backend.places
         return await self.policies.rendered_metrics(
-            self.health(), places.counts(), self._backend.path_counts, self.shares()
+            self.health(), places.counts(), self._backend.path_counts, self.shares(), self.refused_files()
         )
 
     def shares(self) -> dict[str, Usage]:

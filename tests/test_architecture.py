@@ -140,6 +140,7 @@ TELLS_THE_DATE = {
     "access.keys": "when a key was made",
     "access.keys_file": "a person has set the date on which a key ends",
     "auth.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
+    "files.followed": "since when a file has been refused, for a metric",
     "front.http.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
     "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",

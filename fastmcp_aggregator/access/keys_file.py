@@ -21,6 +21,7 @@ from fastmcp_aggregator.config.documents import Location, read_json, stamp_of
 from fastmcp_aggregator.config.fields import kind_of
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, write_whole
+from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.files.permissions import weaknesses
 
@@ -89,6 +90,7 @@ class FollowedKeys:
         self._by_id = _by_id(read_keys(path))
         self.last_used: dict[str, datetime] = {}
         """When each key was used last in this run, by its id."""
+        self._refused: RefusedFile | None = None
         self._watching: dict[str, set[Callable[[], None]]] = {}
         self._looks_in: asyncio.AbstractEventLoop | None = None
         """Where the next look is due, which is there as long as something depends on a key, and once more: to set and
@@ -108,6 +110,11 @@ class FollowedKeys:
         """All keys of the file, in its order."""
         self._refresh()
         return tuple(self._by_id.values())
+
+    def refused(self) -> RefusedFile | None:
+        """Why all keys are rejected, if they are."""
+        self._refresh()
+        return self._refused
 
     def current(self, key: ApiKey) -> ApiKey | None:
         """Return a key that was found as it is now; None: it was revoked, or another has its id. Reads nothing."""
@@ -152,8 +159,10 @@ class FollowedKeys:
             self._by_id = _by_id(read_keys(self._path))
         except ConfigError as error:
             self._by_id = {}
+            self._refused = RefusedFile(error) if self._refused is None else self._refused.with_problem(error)
             logger.error("all API keys are rejected until this is fixed: %s", error)  # noqa: TRY400 - no traceback
         else:
+            self._refused = None
             logger.info("read %s again: %d API keys", self._path, len(self._by_id))
         changed = [key_id for key_id in self._watching if before.get(key_id) != self._by_id.get(key_id)]
         for on_change in [on_change for key_id in changed for on_change in self._watching[key_id]]:

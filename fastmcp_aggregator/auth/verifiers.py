@@ -56,10 +56,12 @@ class KeyToken(AccessToken):
         return token
 
     def lets_in(self, groups: Iterable[str] | None) -> bool:
-        """Whether its key may still be used for these groups; None: for all that it was for. All roles must be left."""
+        """Whether its key may still be used for these groups; None: for all that it was for. All roles must be left,
+        and all the time.
+        """
         key, keys = self._found
         now = keys.current(key)
-        if now is None or (now is not key and not with_implied(now.roles).issuperset(key.roles)):
+        if now is None or (now is not key and not _has_all_of(now, key)):
             return False
         needed = key.groups if groups is None else groups
         return now.groups is None or (needed is not None and now.groups.issuperset(needed))
@@ -68,6 +70,11 @@ class KeyToken(AccessToken):
         """While something depends on its key; `on_change` is told when it may be another."""
         key, keys = self._found
         return keys.watched(key, on_change)
+
+
+def _has_all_of(now: ApiKey, before: ApiKey) -> bool:
+    is_sooner = now.expires is not None and (before.expires is None or now.expires < before.expires)
+    return not is_sooner and with_implied(now.roles).issuperset(before.roles)
 
 
 class KeyVerifier(TokenVerifier):

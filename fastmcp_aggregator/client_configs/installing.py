@@ -27,6 +27,7 @@ from fastmcp_aggregator.client_configs.known import STANDARD, ClientConfig
 from fastmcp_aggregator.client_configs.translation import translated
 from fastmcp_aggregator.config.disclosure import DOTS
 from fastmcp_aggregator.config.documents import MAX_BYTES
+from fastmcp_aggregator.config.expansion import Measured, TooLong, expand
 from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, ConfigProblem
 from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing, staged
@@ -84,9 +85,15 @@ def entry_for(client: ClientConfig, arguments: Sequence[str], environ: Mapping[s
 
 
 def installation(
-    client: ClientConfig, path: Path, name: str, entry: Mapping[str, Any], moved: Mapping[str, Any] | None = None
+    client: ClientConfig,
+    path: Path,
+    name: str,
+    entry: Mapping[str, Any],
+    moved: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Change:
-    """What puts the entry into the client's file, and takes those out of it that are the same as one of `moved`.
+    """What puts the entry into the client's file, and takes those out of it that are the same as one of `moved`, with
+    the variables that it is served with.
 
     Raises:
         ConfigError: the file is not what it should be.
@@ -98,7 +105,7 @@ def installation(
         raise AggregatorError(f"{path} has another server {name!r}; give --name to choose another name")
     others = {key: other for key, other in known.items() if key != name}
     try:
-        after = _installed(client, before or "", name, entry, told_apart(client, others, moved or {})[0])
+        after = _installed(client, before or "", name, entry, told_apart(client, others, moved or {}, environ or {})[0])
     except ValueError as error:
         raise _unusable(path, error) from None
     return Change(path, before, after)
@@ -135,11 +142,35 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     return Change(path, now, after), False
 
 
-def told_apart(client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Of a client's entries the names of those that are in our config as well, and of those that only share a name."""
+def told_apart(
+    client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any], environ: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Of a client's entries the names of those that are in our config as well, and of those that only share a name.
+
+    A variable is the same as its value in `environ`.
+    """
+    bounded = Measured(environ)
     served = [found for entry in ours.values() if (found := translated(entry, STANDARD, None).entry) is not None]
-    same = [name for name, entry in theirs.items() if translated(entry, client, None).entry in served]
+    meant = [_meant(entry, bounded) for entry in served]
+    same = [name for name, entry in theirs.items() if _meant(translated(entry, client, None).entry, bounded) in meant]
     return same, [name for name in theirs if name in ours and name not in same]
+
+
+def _meant(value: Any, environ: Measured) -> Any:
+    """The value with what its texts stand for; a text that stands for nothing yet is like no other but itself."""
+    match value:
+        case str():
+            try:
+                found = expand(value, environ)
+            except TooLong:
+                return (value,)
+            return (value,) if found.missing or found.is_malformed else found.value
+        case Mapping():
+            return {key: _meant(item, environ) for key, item in value.items()}
+        case list():
+            return [_meant(item, environ) for item in value]
+        case _:
+            return value
 
 
 def backup_of(path: Path) -> Path:

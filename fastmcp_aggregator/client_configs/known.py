@@ -32,8 +32,8 @@ from typing import Any, Literal
 from fastmcp_aggregator.config.jsonc import Extra
 
 Format = Literal["json", "toml"]
-Variables = Literal["braced", "bare", "env", "input", "predefined"]
-"""`${NAME}`, `$NAME`, `${env:NAME}`, `${input:ID}`, and names such as `${userHome}`."""
+Variables = Literal["braced", "bare", "env", "input", "predefined", "doubled"]
+"""`${NAME}`, `$NAME`, `${env:NAME}`, `${input:ID}`, names such as `${userHome}`, and `$$` for `$`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +198,5 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
 }
 """By id, as it is written on the command line."""
 
-STANDARD = ClientConfig("file", "file", lambda _: [], variables=frozenset({"braced", "bare", "env"}))
+STANDARD = ClientConfig("file", "file", lambda _: [], variables=frozenset({"braced", "bare", "env", "doubled"}))
 """A file that belongs to no client: the standard format, with the variables that the aggregator knows."""

@@ -34,7 +34,9 @@ class Translator:
         if token["bare"] is not None:
             return token[0] if "bare" in self.understood else f"${token[0]}"
         if token["braced"] is None:
-            return "$$$$" if token[0] == "$$" else "$${"
+            if token[0] == "$$":
+                return "$$" if "doubled" in self.understood else "$$$$"
+            return "$${"
         return next(self._meanings(token["braced"]), f"${token[0]}")
 
     def _meanings(self, inside: str) -> Iterator[str]:

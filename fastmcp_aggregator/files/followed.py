@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fastmcp_aggregator.config.documents import Stamp, stamp_of
@@ -25,6 +27,24 @@ QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
 _NEXT_LOOK = 0.5
 """Seconds after something else in the folder has changed: a log that is written there may do so all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    """A file that has changed and cannot be used as it is now: why, and since when, in seconds since 1970."""
+
+    problem: ConfigError
+    since: float = field(default_factory=time.time)
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def age(self) -> float:
+        """For how many seconds it has been refused."""
+        return time.monotonic() - self._began
+
+    def with_problem(self, problem: ConfigError) -> RefusedFile:
+        """The same refusal, for what the file says by now."""
+        return replace(self, problem=problem)
 
 
 class FollowedFiles:

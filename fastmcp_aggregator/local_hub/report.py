@@ -34,12 +34,14 @@ def report_of(about: HubAbout, app: Aggregator) -> dict[str, Any]:
         }
         for key, status in app.health().items()
     }
+    refused = [file for file in app.refused_files().values() if file is not None]
     pid = os.getpid()
     return {
         "id": about.id,
         "name": about.name,
         "config": about.config,
-        "config_problem": None if app.config_problem is None else str(app.config_problem),
+        "config_problem": "\n".join(str(file.problem) for file in refused) or None,
+        "config_refused_for": max((file.age for file in refused), default=None),
         "pid": pid,
         "memory": memory_with_descendants(pid),
         "servers": servers,

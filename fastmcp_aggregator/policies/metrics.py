@@ -76,6 +76,8 @@ class Scrape:
     audit_entries_lost: int = 0
     is_audit_failing: bool = False
     paths: PathCounts = field(default_factory=PathCounts)
+    refused_files: Mapping[str, float] = field(default_factory=dict)
+    """Since when each file is not in use as it is now, in seconds since 1970; 0: it is in use."""
 
 
 class Metrics(Policy):
@@ -190,6 +192,11 @@ def _collected(found: Scrape) -> Iterator[Metric]:
     )
     text = "1 while the audit log cannot be written."
     yield GaugeMetricFamily(f"{_PREFIX}_audit_failing", text, int(found.is_audit_failing))
+    text = "Since when a file is refused as it is now, in seconds since 1970; 0 while it is in use."
+    refused = GaugeMetricFamily(f"{_PREFIX}_file_refused_time_seconds", text, labels=["file"])
+    for what, since in found.refused_files.items():
+        refused.add_metric([what], since)
+    yield refused
 
 
 def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.concurrency.limiter import Holder, Usage
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS, audit_of
 from fastmcp_aggregator.policies.limits import limits_from_settings
@@ -283,6 +284,7 @@ class Policies:
         http_requests: tuple[int, int],
         paths: PathCounts,
         shares: Mapping[str, Usage],
+        files: Mapping[str, RefusedFile | None],
     ) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
         if self._metrics is None:
@@ -290,7 +292,8 @@ class Policies:
         from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, Scrape  # noqa: PLC0415 - as above
 
         lost, is_failing = (self._audit.log.lost, self._audit.log.is_failing) if self._audit is not None else (0, False)
-        found = Scrape(statuses, http_requests, shares, lost, is_failing, paths)
+        refused = {what: file.since if file is not None else 0.0 for what, file in files.items()}
+        found = Scrape(statuses, http_requests, shares, lost, is_failing, paths, refused)
         return await self._metrics.render(found), CONTENT_TYPE
 
     async def limit(self, principal: Principal, group: str) -> Rejected | None:

@@ -29,8 +29,10 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import METRICS
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
+from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
+from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
@@ -144,7 +146,14 @@ def _table(hub: Hub, *, is_local: bool = False) -> Response:
     """The state of every server, by server key, in full for those on this machine; and what callers share."""
     servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items()}
     shares = {of: _share(usage) for of, usage in hub.shares().items()}
-    return JSONResponse({"ready": _why_not_ready(hub) is None, "servers": servers, "shares": shares})
+    refused = {what: _refusal(file, is_local=is_local) for what, file in hub.refused_files().items() if file}
+    about = {"servers": servers, "shares": shares, "refused_files": refused}
+    return JSONResponse({"ready": _why_not_ready(hub) is None, **about})
+
+
+def _refusal(file: RefusedFile, *, is_local: bool) -> dict[str, Any]:
+    about = {"since": round(file.age, 1)}
+    return {**about, "problem": str(file.problem)} if is_local else about
 
 
 def _share(usage: Usage) -> dict[str, Any]:
@@ -183,6 +192,8 @@ def _why_not_ready(hub: Hub) -> str | None:
         return "starting"
     if hub.policies.must_reject:
         return "the audit log cannot be written"
+    if isinstance(hub.auth, KeyVerifier) and hub.refused_files().get("keys") is not None:
+        return "no API key can be checked"
     is_one_down = any(status.last_error is not None for status in hub.health().values())
     return "a server has failed" if hub.settings.strict and is_one_down else None
 

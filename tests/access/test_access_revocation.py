@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -369,6 +370,24 @@ async def test_one_look_is_due_for_all_who_watch_a_key_for_a_moment(
         with keys.watched(ann, print):
             pass
     assert due == [keys_file.LOOK_INTERVAL]
+
+
+@pytest.mark.parametrize(
+    ("had", "has", "lets_in"), [(None, 5, False), (5, 3, False), (5, 5, True), (5, 300, True), (5, None, True)]
+)
+async def test_a_key_that_is_to_expire_sooner_ends_what_it_has_open(
+    tmp_path: Path, had: int | None, has: int | None, lets_in: bool
+) -> None:
+    begin = datetime.now(UTC)
+    before, after = (None if days is None else begin + timedelta(days=days) for days in (had, has))
+    path = tmp_path / "keys.json"
+    key, kept = new_key("ann", None, before)
+    write_keys(path, [kept])
+    auth: Any = provider(keys_file=str(path))
+    found = await auth.verify_token(key)
+    write_keys(path, [replace(kept, expires=after, groups=frozenset({"red"}))])
+    await auth.verify_token("another")
+    assert found.lets_in(["red"]) == lets_in
 
 
 @pytest.mark.parametrize(

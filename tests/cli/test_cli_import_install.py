@@ -719,6 +719,22 @@ def test_install_moves_servers_and_uninstall_brings_them_back(run: Run, here: Ma
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_server_whose_secrets_have_become_variables_is_moved_if_the_aggregator_gets_their_values(
+    run: Run, here: Machine, is_given: bool
+) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    github = {"url": "https://api.example.com/mcp", "headers": {"Authorization": "Bearer s3cret-of-github-$$-1"}}
+    put(path, json.dumps({"mcpServers": {"github": github, "time": {"command": "mcp-server-time"}}}))
+    run("import", "--from", "cursor", "--output", "mcp.json", "--secrets-as-variables", "--env-file", "secrets.env")
+    assert "${" in (here.project / "mcp.json").read_text()
+    options = ["--env-file", "secrets.env"] if is_given else []
+    ended = run("install", "cursor", "--config", "mcp.json", "--move", "--yes", *options)
+    assert f"{'github, time' if is_given else 'time'}: taken out of {path}" in ended.err
+    assert ("github: not the same in" in ended.err) != is_given
+    assert list(json.loads(path.read_text())["mcpServers"]) == (["hub"] if is_given else ["github", "hub"])
+
+
 def test_servers_that_were_moved_come_back_to_a_file_that_the_client_has_rewritten(run: Run, here: Machine) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = json.loads(path.read_text())

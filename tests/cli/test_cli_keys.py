@@ -6,12 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.wire import PATIENCE
 
+from fastmcp_aggregator.access.keys import ApiKey
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys
 from fastmcp_aggregator.cli.main import main, parse
 
@@ -128,6 +130,44 @@ def test_several_keys_of_an_owner_are_revoked_only_if_all_are_meant(
     assert read_keys(Path(file)) == (other,)
 
 
+def test_a_key_gets_other_groups_roles_and_days_and_keeps_what_is_not_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.json"
+
+    def one(*arguments: str) -> ApiKey:
+        assert main(["keys", *arguments, "--file", str(file)]) == 0
+        return read_keys(file)[0]
+
+    made = one("create", "alice", "--groups", "web", "--days", "3")
+    key = capfd.readouterr().out.strip()
+    moved = one("set", "alice", "--groups", "docs")
+    assert moved == replace(made, groups=frozenset({"docs"}))
+    said = f"the key {made.id} of 'alice' is for docs, and expires on {made.expires:%Y-%m-%d}; running aggregators take"
+    assert said in capfd.readouterr().err
+    assert FollowedKeys(file).find(key) == moved
+    longer = one("set", made.id, "--days", "300")
+    assert longer == replace(moved, expires=longer.expires)
+    assert longer.expires is not None
+    assert (longer.expires - made.created).days == 300
+    assert one("set", "alice", "--days", "never", "--groups", "*") == replace(made, groups=None, expires=None)
+    assert one("set", "alice", "--roles", "call,observe").roles == {"call", "observe"}
+    assert main(["keys", "set", "bob", "--days", "3", "--file", str(file)]) == 1
+    assert "there is no key of 'bob'" in capfd.readouterr().err
+
+
+def test_several_keys_of_an_owner_are_changed_only_if_all_are_meant(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.json")
+    for name in ("alice", "alice", "bob"):
+        assert main(["keys", "create", name, "--file", file]) == 0
+    before = read_keys(Path(file))
+    change = ["keys", "set", "alice", "--groups", "web", "--file", file]
+    assert main(change) == 2
+    assert read_keys(Path(file)) == before
+    assert main([*change, "--all"]) == 0
+    assert [key.groups for key in read_keys(Path(file))] == [{"web"}, {"web"}, None]
+
+
 def test_the_file_may_be_named_by_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTMCP_AGGREGATOR_KEYS_FILE", str(tmp_path / "from-environment.json"))
     assert main(["keys", "create", "alice"]) == 0
@@ -144,6 +184,7 @@ def test_the_file_may_be_named_by_the_settings(tmp_path: Path, monkeypatch: pyte
         (["create", "alice", "--file", "{folder}/none/keys.json"], 1, "cannot write"),
         (["list", "--file", "{file}"], 2, "there is no file"),
         (["revoke", "alice", "--file", "{file}"], 2, "there is no file"),
+        (["set", "alice", "--days", "3", "--file", "{file}"], 2, "there is no file"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_makes_no_file(
@@ -177,6 +218,9 @@ def test_a_file_that_is_wrong_is_not_written_over(tmp_path: Path) -> None:
         ["keys", "revoke", "alice", "--days", "3"],
         ["keys", "create", "alice", "--days", "0"],
         ["keys", "create", "alice", "--days", "999999999"],
+        ["keys", "set", "alice"],
+        ["keys", "set", "--days", "3"],
+        ["keys", "set", "alice", "--days", "soon"],
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: list[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pty
+import re
 import signal
 import socket
 import sys
@@ -35,6 +36,7 @@ from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
 from fastmcp_aggregator.cli.terminal.exits import UsageError
+from fastmcp_aggregator.errors import ConfigError
 
 pytestmark = pytest.mark.process
 
@@ -94,6 +96,23 @@ async def test_the_servers_are_told_with_their_calls_and_times(capfd: pytest.Cap
     assert document["servers"]["files"]["calls"] == 3
     assert 0 < document["servers"]["files"]["p50"] <= document["servers"]["files"]["p99"]
     assert document["servers"]["bad"]["state"] == "failed"
+
+
+async def test_a_file_that_is_refused_as_it_is_now_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps(config(files=lean())))
+    app = build_aggregator(file)
+    async with settled(app) as url:
+        file.write_text("{")
+        with pytest.raises(ConfigError):
+            await app.reload()
+        code, out, err = await status(capfd, url)
+        assert code == 0, err
+        last = out.splitlines()[-1]
+        document = json.loads((await status(capfd, url, "--json"))[1])
+    assert re.fullmatch(r"the config file has been refused for \d+ s, and what it said before stays in use: .*", last)
+    assert f"{file}: 1 problem $: is not valid JSON" in last
+    assert document["refused_files"].keys() == {"config"}
 
 
 async def test_restart_starts_a_server_anew(capfd: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +196,8 @@ async def test_the_api_key_comes_from_the_environment_or_a_file_and_is_never_sho
         monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", "a-wrong-key")
         code, _, err = await status(capfd, url)
         assert code == 1
-        assert f"{url} rejects the API key (401): it is unknown, revoked or expired\n" in err
+        why = "it is unknown, revoked or expired, or the hub cannot use its keys file"
+        assert f"{url} rejects the API key (401): {why}\n" in err
     assert (await status(capfd, url, "--api-key-file", "none"))[0] == 2
 
 

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.harness import PATIENCE
@@ -27,6 +28,7 @@ from fastmcp_aggregator.client_configs.installing import (
     restore,
     search_path,
     shown_diff,
+    told_apart,
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
@@ -39,6 +41,27 @@ TEXTS = {
     "claude-desktop": "\ufeff{}",
     "gemini-cli": "",
 }
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "is_same"),
+    [
+        ("secret", "${TOKEN}", True),
+        ("a-secret", "a-${TOKEN}", True),
+        ("${env:TOKEN}", "${TOKEN}", True),
+        ("${env:OTHER}", "${OTHER}", True),  # which neither has
+        ("secret", "${OTHER}", False),
+        ("$5", "$$5", True),
+        ("${OTHER", "$${OTHER", True),
+        ("another", "${TOKEN}", False),
+    ],
+)
+def test_a_variable_is_the_same_as_its_value(theirs: str, ours: str, is_same: bool) -> None:
+    def entries(value: str) -> dict[str, Any]:
+        return {"a": {"command": "x", "args": [value]}}
+
+    found = told_apart(CLIENT_CONFIGS["cursor"], entries(theirs), entries(ours), {"TOKEN": "secret"})
+    assert found == ((["a"], []) if is_same else ([], ["a"]))
 
 
 @pytest.mark.parametrize("client_id", TEXTS)

@@ -92,10 +92,12 @@ async def test_what_a_reload_has_changed_is_logged_and_a_file_that_cannot_be_use
     write(path, "{")
     with pytest.raises(ConfigError):
         await app.reload()
-    assert "mcp.json" in str(app.config_problem)
+    refused = app.refused_files()["config"]
+    assert refused is not None
+    assert "mcp.json" in str(refused.problem)
     write_config(path, b=lean(name="other"), c=lean())
     await app.reload()
-    assert app.config_problem is None
+    assert app.refused_files() == {"config": None}
     assert caplog.messages == ["config read again: 2 servers; added: c; removed: a; changed: b"]
 
 

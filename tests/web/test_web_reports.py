@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from support.wire import until_answered
 from test_web_http import GROUPS
 
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.claims import claim_of
 
 METRICS = """
@@ -171,6 +174,58 @@ async def test_restart_starts_a_server_anew_for_operators() -> None:
         assert (await http.post("/restart/other")).status_code == 404
         assert (await http.post("/restart/fetch")).status_code == 202
         await until(lambda: app.health()["fetch"].pid not in (None, before))
+
+
+async def test_files_that_are_refused_as_they_are_now_are_told_until_they_can_be_used(tmp_path: Path) -> None:
+    files = {what: tmp_path / f"{what}.json" for what in ("config", "groups")}
+    right = {"config": json.dumps(config(a=lean())), "groups": '{"web": {"servers": ["a"]}}'}
+    for what, file in files.items():
+        file.write_text(right[what])
+    app = build_aggregator(files["config"], groups=files["groups"], metrics=True)
+
+    async def told(http: httpx2.AsyncClient) -> tuple[dict[str, Any], set[str]]:
+        lines = (await http.get("/metrics")).text.splitlines()
+        series = dict(line.split() for line in lines if line.startswith("fastmcp_aggregator_file_refused"))
+        assert len(series) == 2
+        refused = {name.split('"')[1] for name, since in series.items() if float(since) > 1_700_000_000}
+        return (await http.get("/status")).json()["refused_files"], refused
+
+    async with browser(app) as http, app:
+        assert await told(http) == ({}, set())
+        for what, file in files.items():
+            for spoilt in ("{", "[]"):
+                file.write_text(spoilt)
+                await app._read_again()
+                status, metrics = await told(http)
+                assert status.keys() == metrics == {what}
+                assert f"{what}.json" in status[what]["problem"]
+                assert 0 <= status[what]["since"] < 3600
+            file.write_text(right[what])
+            await app._read_again()
+            assert await told(http) == ({}, set())
+
+
+async def test_a_refused_keys_file_is_told_also_to_those_who_have_no_key(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    key, kept = new_key("ann", None, None, ["call", "observe"])
+    write_keys(path, [kept])
+    app = build_aggregator(config(a=lean()), keys_file=str(path), metrics=True)
+    async with browser(app, authorization=f"Bearer {key}") as http, app:
+        assert await reason(http) is None
+        path.write_text("{")
+        assert await reason(http) == "no API key can be checked"
+        refused = app.refused_files()["keys"]
+        assert refused is not None
+        path.write_text("[]")
+        again = app.refused_files()["keys"]
+        assert again is not None
+        assert again.since == refused.since
+        rendered = await app.rendered_metrics()
+        assert rendered is not None
+        assert b'file_refused_time_seconds{file="keys"} 1.' in rendered[0]
+        write_keys(path, [kept])
+        assert await reason(http) is None
+        assert (await http.get("/status")).json()["refused_files"] == {}
 
 
 async def test_metrics_have_what_an_operator_looks_for() -> None:

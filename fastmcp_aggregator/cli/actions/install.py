@@ -55,14 +55,15 @@ def run(options: argparse.Namespace) -> int:
     _require_another_file(options.config, client, path)
     entry = entry_for(client, _arguments(options), os.environ)
     served = _entries(options.config)
-    unset = _unset(served, options.env_file)
+    environ = _environ(options.env_file)
+    unset = missing_variables(served, environ)
     missing = list(missing_programs(config, Source(options.config)))
     while True:
-        change = installation(client, path, options.name, entry, served if options.move else None)
+        change = installation(client, path, options.name, entry, served if options.move else None, environ)
         known = entries_of(client, change.before, path)
         if not options.json:
             _show(change, entry, unset, options.env_file)
-            _tell_of_others(options, path, *told_apart(client, known, served))
+            _tell_of_others(options, path, *told_apart(client, known, served, environ))
             for finding in missing:
                 say(f"warning: {finding.server}: {finding.message}.")
             if why := why_unreadable(change.after or "", client):
@@ -164,11 +165,10 @@ def _arguments(options: argparse.Namespace) -> list[str]:
     return ["serve" if is_own else "attach", *arguments, "--no-strict"]
 
 
-def _unset(entries: Mapping[str, Any], env_file: str | None) -> dict[str, tuple[str, ...]]:
-    """By server, the variables that it needs and a client started from the desktop does not have."""
-    known = {name for name, value in variables_of(env_file).items() if value} if env_file is not None else set[str]()
-    environ = dict.fromkeys(_EVERYWHERE | known, "set")
-    return missing_variables(entries, environ)
+def _environ(env_file: str | None) -> dict[str, str]:
+    """The variables that a client started from the desktop surely has, and those that it is given."""
+    given = {} if env_file is None else {name: value for name, value in variables_of(env_file).items() if value}
+    return {**given, **{name: os.environ.get(name, "") for name in _EVERYWHERE}}
 
 
 def _entries(config: str) -> Mapping[str, Any]:

@@ -1,10 +1,11 @@
-"""The API keys of a keys file: created, listed, revoked."""
+"""The API keys of a keys file: created, listed, changed, revoked."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.files.atomic import require_no_link_to_nothing
 from fastmcp_aggregator.groups import DEFAULT_GROUP, is_group_id
 
+_ALL_GROUPS = "*"
+
 
 def run(options: argparse.Namespace) -> int:
     path = _path(options)
     match options.action:
         case "create":
-            rights = _rights_given(options)
-            _warn_of_unknown_groups(rights[0] or (), options.settings)
-            return _create(path, options.name, rights, options.days, as_json=options.json)
+            return _create(path, options)
+        case "set":
+            return _set(path, options)
         case "revoke":
             return _revoke(path, options.name, all_of_them=options.all, as_json=options.json)
         case _:
@@ -46,16 +49,13 @@ def _path(options: argparse.Namespace) -> Path:
     return Path(file).expanduser()
 
 
-Rights = tuple[list[str] | None, frozenset[str]]
-"""Groups, None: all; and roles."""
-
-
-def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json: bool) -> int:
+def _create(path: Path, options: argparse.Namespace) -> int:
+    name = options.name
     if not is_name(name) or name == ANYONE:
         raise UsageError(f"{name!r} cannot be the name of a key: use letters, digits, `.`, `_`, `@`, `+` and `-`")
-    expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
-    groups, roles = rights
-    key, kept = new_key(name, groups, expires, roles)
+    key, made = new_key(name, None, None)
+    kept = _with_rights(made, options)
+    _warn_of_unknown_groups(kept, options.settings)
     others: list[str] = []
     require_no_link_to_nothing(path)
 
@@ -64,7 +64,7 @@ def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json:
         return [*known, kept]
 
     change_keys(path, with_it)
-    if as_json:
+    if options.json:
         put_json({"key": key, **_described(kept)})
     else:
         put(key)
@@ -76,27 +76,57 @@ def _create(path: Path, name: str, rights: Rights, days: int | None, *, as_json:
     return FINE
 
 
+def _set(path: Path, options: argparse.Namespace) -> int:
+    changed: list[ApiKey] = []
+
+    def with_changes(known: tuple[ApiKey, ...]) -> list[ApiKey]:
+        meant = _meant(known, options.name, all_of_them=options.all)
+        after = [_with_rights(key, options) if key in meant else key for key in known]
+        changed.extend(new for old, new in zip(known, after, strict=True) if old in meant)
+        return after
+
+    read_keys(path)  # which tells if there is none
+    change_keys(path, with_changes)
+    if not changed:
+        return _none_of(options.name, path)
+    _warn_of_unknown_groups(changed[0], options.settings)
+    if options.json:
+        put_json({"changed": [_described(key) for key in changed]})
+    for key in changed:
+        say(f"the key {key.id} of {key.name!r} is {_rights(key)}; running aggregators take this up at once")
+    return FINE
+
+
 def _revoke(path: Path, name: str, *, all_of_them: bool, as_json: bool) -> int:
     gone: list[ApiKey] = []
 
     def without(known: tuple[ApiKey, ...]) -> list[ApiKey]:
-        named = [key for key in known if key.name == name]
-        if len(named) > 1 and not all_of_them:
-            told = ", ".join(f"{key.id} of {key.created:%Y-%m-%d %H:%M}" for key in named)
-            raise UsageError(f"{name!r} has {len(named)} keys ({told}): give the id of one of them, or --all")
-        gone.extend(named or [key for key in known if key.id == name])
+        gone.extend(_meant(known, name, all_of_them=all_of_them))
         return [key for key in known if key not in gone]
 
     read_keys(path)  # which tells if there is none
     change_keys(path, without)
     if not gone:
-        say(f"there is no key of {name!r} in {path}")
-        return FAILED
+        return _none_of(name, path)
     if as_json:
         put_json({"revoked": [_described(key) for key in gone]})
     for key in gone:
         say(f"revoked the key {key.id} of {key.name!r}; running aggregators reject it from now on")
     return FINE
+
+
+def _meant(known: tuple[ApiKey, ...], name: str, *, all_of_them: bool) -> list[ApiKey]:
+    """The keys of a name, or the one with this id."""
+    named = [key for key in known if key.name == name]
+    if len(named) > 1 and not all_of_them:
+        told = ", ".join(f"{key.id} of {key.created:%Y-%m-%d %H:%M}" for key in named)
+        raise UsageError(f"{name!r} has {len(named)} keys ({told}): give the id of one of them, or --all")
+    return named or [key for key in known if key.id == name]
+
+
+def _none_of(name: str, path: Path) -> int:
+    say(f"there is no key of {name!r} in {path}")
+    return FAILED
 
 
 def _list(path: Path, *, as_json: bool) -> int:
@@ -111,39 +141,46 @@ def _list(path: Path, *, as_json: bool) -> int:
     return FINE
 
 
-def _rights_given(options: argparse.Namespace) -> Rights:
-    groups, roles = _groups(options.groups), _roles(options.roles)
-    if groups is not None and CALL not in roles:
+def _with_rights(key: ApiKey, options: argparse.Namespace) -> ApiKey:
+    """The key with what the options give, and the rest as it is."""
+    groups = key.groups if options.groups is None else _groups(options.groups)
+    roles = key.roles if options.roles is None else _roles(options.roles)
+    if CALL not in roles and options.groups is not None and groups is not None:
         raise UsageError("--groups is for keys with the role call")
-    return groups, roles
+    expires = key.expires if options.days is None else _in_days(options.days)
+    return replace(key, groups=groups, roles=roles, expires=expires)
 
 
-def _roles(text: str | None) -> frozenset[str]:
-    roles = frozenset(role.strip() for role in (text or ",".join(USUAL)).split(",") if role.strip())
+def _in_days(days: int | str) -> datetime | None:
+    return None if isinstance(days, str) else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+
+
+def _roles(text: str) -> frozenset[str]:
+    roles = frozenset(role.strip() for role in text.split(",") if role.strip())
     if not roles or not roles <= EVERYTHING:
         raise UsageError(f"--roles needs one or more of {', '.join(ROLES)}")
     return roles
 
 
-def _groups(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
+def _groups(text: str) -> frozenset[str] | None:
     groups = [group.strip() for group in text.split(",") if group.strip()]
+    if groups == [_ALL_GROUPS]:
+        return None
     if not groups:
-        raise UsageError("--groups needs at least one group id; leave it out for all groups")
+        raise UsageError(f"--groups needs at least one group id; '{_ALL_GROUPS}' is for all groups")
     if odd := [group for group in groups if not is_group_id(group)]:
         raise UsageError(f"{odd[0]!r} cannot be the id of a group; separate several by commas: --groups web,docs")
-    return groups
+    return frozenset(groups)
 
 
-def _warn_of_unknown_groups(groups: Iterable[str], settings: str | None) -> None:
-    """Say which are not in the groups file that the settings name, if they name one that can be read."""
+def _warn_of_unknown_groups(key: ApiKey, settings: str | None) -> None:
+    """Say which of its groups are not in the groups file that the settings name, if they name one that can be read."""
     from fastmcp_aggregator.settings.model import load_settings  # noqa: PLC0415 - as above
 
     with suppress(ConfigError):
         file = load_settings(settings).groups_file
         known = None if file is None else read_json(Path(file), Location(str(file)), takes_comments=True)
-        if isinstance(known, Mapping) and (unknown := {*groups} - known.keys() - {DEFAULT_GROUP}):
+        if isinstance(known, Mapping) and (unknown := {*(key.groups or ())} - known.keys() - {DEFAULT_GROUP}):
             say(f"warning: {file} has no group {', '.join(sorted(unknown))}; the key is of use there once it has")
 
 

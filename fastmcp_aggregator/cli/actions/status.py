@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json(_document(instance, sample, rows))
     else:
-        put("\n".join(_lines(rows)))
+        put("\n".join([*_lines(rows), *_refusals(sample)]))
         if sample.calls is None:
             say(_WITHOUT_METRICS)
     return FINE if sample.is_ready else FAILED
@@ -106,7 +106,7 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
             document = _document(instance, samples[-1], rows_of(samples))
             put_json(document, indent=None)
         else:
-            put("\n".join([*_lines(rows_of(samples)), ""]))
+            put("\n".join([*_lines(rows_of(samples)), *_refusals(samples[-1]), ""]))
     return FINE
 
 
@@ -168,7 +168,8 @@ def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
 
 def _document(instance: Instance, sample: Sample, rows: Sequence[Row]) -> dict[str, Any]:
     servers = {row.server: {k: v for k, v in asdict(row).items() if k != "server"} for row in rows}
-    return {"url": instance.url, "ready": sample.is_ready, "metrics": sample.calls is not None, "servers": servers}
+    about = {"url": instance.url, "ready": sample.is_ready, "metrics": sample.calls is not None}
+    return {**about, "refused_files": sample.refused_files, "servers": servers}
 
 
 def _cells(row: Row) -> list[str]:
@@ -198,17 +199,27 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{printable(row.server)} {flood_of(row.dropped_stderr_lines)}"
 
 
+def _refusals(sample: Sample) -> Iterator[str]:
+    """What the instance says of files that it cannot use as they are now."""
+    for what, about in sample.refused_files.items():
+        instead = "all keys are rejected" if what == "keys" else "what it said before stays in use"
+        problem = printable(" ".join(str(about.get("problem") or "its log says why").split()))
+        yield f"the {what} file has been refused for {duration(about.get('since'))}, and {instead}: {problem}"
+
+
 def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
     """What there is to see, and why there is nothing new."""
     from rich.table import Table  # noqa: PLC0415 - rich is for terminals only
     from rich.text import Text  # noqa: PLC0415 - as above
 
     without = samples and samples[-1].calls is None
+    refusals = "\n".join(_refusals(samples[-1])) if samples else ""
+    words = error or refusals
     table = Table(
         *_HEADINGS,
         title=Text(instance.url, "bold"),
         title_justify="left",
-        caption=Text(error or (_WITHOUT_METRICS if without else "Ctrl-C ends."), "red" if error else "dim"),
+        caption=Text(words or (_WITHOUT_METRICS if without else "Ctrl-C ends."), "red" if words else "dim"),
         caption_justify="left",
         box=None,
         pad_edge=False,

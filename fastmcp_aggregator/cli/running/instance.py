@@ -69,6 +69,7 @@ class Sample:
     is_ready: bool
     servers: dict[str, dict[str, Any]]
     calls: dict[str, ServerCalls] | None
+    refused_files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,13 @@ class Instance:
         try:
             document = json.loads(status)
             servers, is_ready = dict(document["servers"]), bool(document["ready"])
+            refused = dict(document.get("refused_files") or {})
         except (ValueError, KeyError, TypeError):
             raise InstanceError(
                 f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
             ) from None
         metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
-        return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics))
+        return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics), refused)
 
     def wake(self, server: str) -> None:
         """Have it start a server that sleeps.
@@ -140,7 +142,8 @@ class Instance:
     def _refusal(self, code: int) -> str:
         if code in (401, 403) and self.api_key:
             return (
-                f"{self.url} rejects the API key ({code}): it is unknown, revoked or expired\n"
+                f"{self.url} rejects the API key ({code}): it is unknown, revoked or expired, or the hub cannot use "
+                "its keys file\n"
                 "Its operator makes one with: fastmcp-aggregator keys create NAME"
             )
         if code == 401:

@@ -29,6 +29,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.callers.caller import HOLDER
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import Usage
+from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
@@ -78,6 +79,8 @@ class Hub(Protocol):
     async def rendered_metrics(self) -> tuple[bytes, str] | None: ...
 
     def shares(self) -> dict[str, Usage]: ...
+
+    def refused_files(self) -> Mapping[str, RefusedFile | None]: ...
 
     def restart(self, server_key: str) -> None: ...
 

@@ -82,7 +82,9 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
     yield f"  serves {printable(hub['config'])}"
     if hub["config_problem"]:
         problem = printable(" ".join(hub["config_problem"].split()))
-        yield f"           as it was before, for as it is now it cannot be used: {problem}"
+        since = of_instance.duration(hub.get("config_refused_for"))
+        change = f"its change {since} ago" if since else "its last change"
+        yield f"           as it was before {change}, which cannot be used: {problem}"
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
