@@ -99,7 +99,7 @@ class Calls:
         self._child = child
         self._timings = timings
         self._clock = timings.clock
-        self._startup_timeout = options.settings.startup_timeout
+        self._startup_timeout = options.startup_timeout
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
         self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)

@@ -228,7 +228,7 @@ class Child:
             if self._stopping.is_set():
                 raise ChildServerError(self.key, "startup", self.why_stopped)
             try:
-                async with asyncio.timeout(self.options.settings.startup_timeout) as self._startup:
+                async with asyncio.timeout(self.options.startup_timeout) as self._startup:
                     session = await self._connecting.connect(stack, self._opened)
                     await self._lists.listen(session, stack)
                     catalogue = await self._lists.read(session)
@@ -375,7 +375,7 @@ class Child:
         """Why the connection ends, for users; to be asked before the endpoint is closed."""
         if isinstance(error, ChildServerError):
             return error
-        reason = reason_of(error, self.options.settings.startup_timeout)
+        reason = reason_of(error, self.options.startup_timeout)
         if self._stopping.is_set():
             return ChildServerError(self.key, self._phase, reason, cause=error)
         return await self._connecting.endpoint.explain(self._phase, reason, error)

@@ -30,7 +30,6 @@ _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
 _SUMMARIZED = 100
 """Lines of stderr, at most, that are searched for the reason."""
-_DOWNLOADERS = frozenset({"npx", "bunx", "uvx", "pipx"})
 """Programs that fetch what they run, if it is not there."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
@@ -127,7 +126,7 @@ class ProcessEndpoint(Endpoint):
     async def explain(self, phase: Phase, reason: str, cause: Exception | None) -> ChildServerError:
         """Prefer how the process ended over the exception; wait a moment for its exit code."""
         process = self._process
-        if isinstance(cause, TimeoutError) and self._downloads:
+        if isinstance(cause, TimeoutError) and self._server.runner is not None:
             reason += f"; the first start with {Path(self._server.command).stem} downloads the package"
         if process is None:
             return ChildServerError(self._server.key, phase, reason, cause=cause)
@@ -148,10 +147,6 @@ class ProcessEndpoint(Endpoint):
             stderr_tail=process.stderr.tail(),
             public_reason=reason,
         )
-
-    @property
-    def _downloads(self) -> bool:
-        return Path(self._server.command).stem.lower() in _DOWNLOADERS
 
     @property
     def dropped_stderr_lines(self) -> int:  # type: ignore[override]

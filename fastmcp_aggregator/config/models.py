@@ -5,10 +5,10 @@ What may be secret is a `SecretStr` or left out of the repr; `label` is what of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import SecretStr
 
@@ -19,6 +19,34 @@ FROM_DICT = "<dict>"
 """The `source` of a config that was given as a dict."""
 _MOST_TOLD = 10
 """Problems of an entry, in the reason why it fails."""
+
+
+class Runner(NamedTuple):
+    """`kind` tells how its arguments are read; `begins` is the index of the first that is its own."""
+
+    kind: str
+    begins: int
+
+
+def runner_of(command: str, arguments: Sequence[str]) -> Runner | None:
+    """What downloads the package of a server when it is not there yet."""
+    words = [Path(command).stem.lower(), *arguments]
+    begins = 0
+    if words[0] == "cmd" and len(words) > 2 and words[1].lower() == "/c":
+        begins = 2
+    match [word.lower() for word in words[begins : begins + 3]]:
+        case ["npx" | "bunx", *_]:
+            return Runner("npx", begins)
+        case ["pnpm" | "yarn", "dlx", *_]:
+            return Runner("npx", begins + 1)
+        case ["uvx", *_]:
+            return Runner("uvx", begins)
+        case ["uv", "tool", "run"]:
+            return Runner("uvx", begins + 2)
+        case ["pipx", "run", *_]:
+            return Runner("pipx", begins + 1)
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +72,11 @@ class StdioServer:
     """The variables for the working folder that it was read with."""
     read_in: Callable[[str], StdioServer] | None = field(default=None, repr=False, compare=False)
     """The same entry, read with these variables for another working folder."""
+
+    @property
+    def runner(self) -> Runner | None:
+        """What downloads its package when it is not there yet."""
+        return runner_of(self.command, self.args)
 
     def environment(self) -> dict[str, str]:
         """The plain values of `env`, for the process and nothing else."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.disclosure import shown
+from fastmcp_aggregator.config.models import Runner, runner_of
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
 _NPM_PINNED = re.compile(r"(@[^/@]+/)?[^/@]+@[\^~]?\d.*")
@@ -25,13 +24,6 @@ _WITH_VALUE = {
     "pipx": {"--python", "--index-url", "-i", "--pip-args"},
 }  # fmt: skip
 _PACKAGE_OPTIONS = {"npx": {"-p", "--package"}, "uvx": {"--from"}, "pipx": {"--spec"}}
-
-
-class _Runner(NamedTuple):
-    """`kind` tells how its arguments are read; `begins` is the index of the first that is its own."""
-
-    kind: str
-    begins: int
 
 
 def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
@@ -54,7 +46,7 @@ def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 def unpinned(command: str, arguments: Sequence[str]) -> tuple[int, str, str] | None:
     """The index of the argument that names a package without a version, the package, and who runs it."""
-    runner = _runner(command, arguments)
+    runner = runner_of(command, arguments)
     if runner is None:
         return None
     found = _package(arguments, runner)
@@ -68,27 +60,7 @@ def unpinned(command: str, arguments: Sequence[str]) -> tuple[int, str, str] | N
     return index, bare.removesuffix("@latest"), runner.kind
 
 
-def _runner(command: str, arguments: Sequence[str]) -> _Runner | None:
-    words = [Path(command).stem.lower(), *arguments]
-    begins = 0
-    if words[0] == "cmd" and len(words) > 2 and words[1].lower() == "/c":
-        begins = 2
-    match [word.lower() for word in words[begins : begins + 3]]:
-        case ["npx" | "bunx", *_]:
-            return _Runner("npx", begins)
-        case ["pnpm" | "yarn", "dlx", *_]:
-            return _Runner("npx", begins + 1)
-        case ["uvx", *_]:
-            return _Runner("uvx", begins)
-        case ["uv", "tool", "run"]:
-            return _Runner("uvx", begins + 2)
-        case ["pipx", "run", *_]:
-            return _Runner("pipx", begins + 1)
-        case _:
-            return None
-
-
-def _package(arguments: Sequence[str], runner: _Runner) -> tuple[int, str] | None:
+def _package(arguments: Sequence[str], runner: Runner) -> tuple[int, str] | None:
     """The first argument that is no option, unless an option names the package; with the index of where it stands."""
     index = runner.begins
     while index < len(arguments):

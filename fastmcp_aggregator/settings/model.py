@@ -158,7 +158,11 @@ class AggregatorSettings(BaseSettings):
     )
     prefix: bool = Field(default=True, description="whether names begin with the server key")
     watch_config: bool = Field(default=True, description="whether a changed config file is read again")
-    startup_timeout: Seconds = Field(default=30.0, description="timeout of a server's start, in seconds")
+    startup_timeout: Seconds | None = Field(
+        default=None,
+        description="timeout of a server's start, in seconds; none: 30, or 120 if `npx`, `uvx` or the like run it, "
+        "which may have to download it",
+    )
     ready_wait: Wait = Field(default=5.0, description="seconds that the first list waits for starting servers")
     catalogue: Switch | None = Field(
         default=None,

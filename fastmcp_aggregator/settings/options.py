@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
-from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.config import ServerConfig, StdioServer, UnresolvedServer
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT
 from fastmcp_aggregator.protocol.methods import METHODS
 from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings
@@ -15,6 +15,8 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 from fastmcp_aggregator.version import VERSION
 
 _MIB = 1024**2
+_STARTUP, _STARTUP_WITH_DOWNLOAD = 30.0, 120.0
+"""Seconds that a start may take if nothing is set."""
 AS_EVERY_SERVER = ServerSettings()
 _GENERAL_TOO = set(ServerSettings.model_fields.keys() & AggregatorSettings.model_fields.keys())
 """The settings of one server that there are for every server as well."""
@@ -111,6 +113,7 @@ class ChildOptions:
     """Its own alone, for what cannot be set for every server."""
     era: str
     """The era to speak: its own, but for an instance that is there for another one."""
+    startup_timeout: float
     deadlines: Deadlines
     endpoint: EndpointOptions
     max_concurrent_calls: int
@@ -137,6 +140,7 @@ class ChildOptions:
             settings=held,
             own=own,
             era=own.era,
+            startup_timeout=held.startup_timeout or _startup_timeout(server),
             deadlines=Deadlines(
                 call=held.call_timeout if configured is None else configured,
                 read=held.read_timeout,
@@ -148,6 +152,11 @@ class ChildOptions:
             version=version,
             catalogue_filter=catalogue_filter,
         )
+
+
+def _startup_timeout(server: ServerConfig) -> float:
+    known = server.known if isinstance(server, UnresolvedServer) else server
+    return _STARTUP_WITH_DOWNLOAD if isinstance(known, StdioServer) and known.runner is not None else _STARTUP
 
 
 def _directory(path: str | None) -> Path | None:

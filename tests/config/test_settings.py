@@ -191,6 +191,27 @@ def test_a_call_timeout_is_the_servers_own_then_the_configured_then_the_general_
     assert options_of("other", **overrides).deadlines.call == 9
 
 
+@pytest.mark.parametrize(
+    ("line", "overrides", "seconds"),
+    [
+        ("my-server", {}, 30),
+        ("npx -y some-server", {}, 120),
+        ("/opt/bin/uvx some-server", {}, 120),
+        ("uv tool run some-server", {}, 120),
+        ("uv run some-server", {}, 30),
+        ("cmd /c npx some-server", {}, 120),
+        ("npx -y some-server", {"startup_timeout": 30}, 30),
+        ("npx -y some-server", {"servers": {"files": {"startup_timeout": 5}}}, 5),
+    ],
+)
+def test_what_may_have_to_be_downloaded_has_longer_to_start(
+    line: str, overrides: dict[str, Any], seconds: float
+) -> None:
+    command, *arguments = line.split()
+    server = StdioServer(key="files", label="x", command=command, args=tuple(arguments))
+    assert ChildOptions.from_settings(load_settings(**overrides), server).startup_timeout == seconds
+
+
 def test_reads_and_prompts_have_deadlines_of_their_own() -> None:
     deadlines = options_of("files", read_timeout=2, servers={"files": {"prompt_timeout": 3}}).deadlines
     assert (deadlines.call, deadlines.read, deadlines.prompt) == (300, 2, 3)
