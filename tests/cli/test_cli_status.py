@@ -32,9 +32,11 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.cli.actions.hubs.status import _clients
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
+from fastmcp_aggregator.cli.terminal.console import put_table
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import ConfigError
 
@@ -130,15 +132,43 @@ async def test_restart_starts_a_server_anew(capfd: pytest.CaptureFixture[str]) -
         assert "did you mean 'files'?" in capfd.readouterr().err
 
 
-async def test_it_says_which_servers_have_instances_and_why(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_it_says_which_servers_have_instances_and_in_full_why(capfd: pytest.CaptureFixture[str]) -> None:
     app = build_aggregator(config(files=lean(), shell=lean()), isolation="auto", servers={"shell": {"stateful": True}})
     why = "its setting `stateful` says that it keeps state"
     async with settled(app) as url:
         out = (await status(capfd, url))[1]
         servers = json.loads((await status(capfd, url, "--json"))[1])["servers"]
-    assert out.splitlines()[3:] == [f"shell has an instance for each client session: {why}"]
+    assert out.splitlines()[3:] == ["an instance for each client session: shell"]
     assert [server["isolation"] for server in servers.values()] == ["shared", "session"]
     assert servers["shell"]["isolation_reason"] == why
+
+
+def test_a_table_is_cut_to_the_width_of_a_terminal_and_says_where_it_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["server  last error", "files   " + "x" * 100]
+    put_table(lines, "status --json")
+    assert capsys.readouterr().out.splitlines() == lines
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    put_table(lines, "status --json")
+    cut = [lines[0], "files   " + "x" * 31 + "…", "In full: status --json"]
+    assert capsys.readouterr().out.splitlines() == cut
+    put_table(lines[:1], "status --json")
+    assert capsys.readouterr().out.splitlines() == lines[:1]
+
+
+def test_clients_of_one_folder_are_counted_in_one_line() -> None:
+    def client(name: str | None, folder: str | None, pid: int, group: str | None = None) -> dict[str, Any]:
+        return {"name": name, "folder": folder, "group": group, "pid": pid, "since": 5.0}
+
+    two = [client("cursor", "/a", 1), client("cursor", "/a", 2), client(None, "/a", 3)]
+    lines = [*_clients([*two, client("zed", "/b", 4), client("zed", "/a", 5, "web"), client("zed", "/a", 6, "web")])]
+    assert lines == [
+        "3 in /a: 2 cursor, yet unknown",
+        "zed, in /b, process 4, for 5 s",
+        "2 in /a, group web: 2 zed",
+    ]
 
 
 async def test_a_server_that_floods_stderr_is_said_also_of_what_it_wrote_before_it_crashed(

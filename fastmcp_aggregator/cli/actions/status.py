@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.running.given_files import given_text
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
-from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json(_document(instance, sample, rows))
     else:
-        put("\n".join([*_lines(rows), *_refusals(sample)]))
+        put_table([*_lines(rows), *_refusals(sample)], f"fastmcp-aggregator status {instance.url} --json")
         if sample.calls is None:
             say(_WITHOUT_METRICS)
     return FINE if sample.is_ready else FAILED
@@ -191,10 +191,11 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     widths = [max(len(line[column]) for line in table) for column in range(len(_HEADINGS))]
     for line in table:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    for isolation, whose in WHOSE.items():
+        servers = [printable(row.server) for row in rows if row.isolation == isolation != "shared"]
+        if servers:
+            yield f"{whose}: {', '.join(servers)}"
     for row in rows:
-        if row.isolation != "shared" and (whose := WHOSE.get(row.isolation or "")):
-            why = f": {printable(row.isolation_reason)}" if row.isolation_reason else ""
-            yield f"{printable(row.server)} has {whose}{why}"
         if row.dropped_stderr_lines:
             yield f"{printable(row.server)} {flood_of(row.dropped_stderr_lines)}"
 

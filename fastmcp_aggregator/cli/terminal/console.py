@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
@@ -41,6 +42,16 @@ def put_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout, if there are any."""
     if text := "\n".join(map(printable, lines)):
         put(text)
+
+
+def put_table(lines: Iterable[str], whole: str) -> None:
+    """Write lines to stdout. On a terminal each is cut to its width, and `whole` is said to be where they are whole."""
+    shown = [*map(printable, lines)]
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in shown]
+        shown = cut if cut == shown else [*cut, f"In full: {whole}"]
+    put("\n".join(shown))
 
 
 def put_diff(lines: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
@@ -16,7 +17,7 @@ from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
 from fastmcp_aggregator.cli.running.instance import InstanceError
 from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, is_named, others_of, running_hubs
-from fastmcp_aggregator.cli.terminal.console import put, put_json, say
+from fastmcp_aggregator.cli.terminal.console import put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.escaping import printable
 
@@ -35,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json({"hubs": [{name: value for name, value in hub.items() if name != "hub"} for hub in hubs]})
     else:
-        put("\n\n".join("\n".join(_lines(hub, others_of(hub, hubs))) for hub in hubs))
+        tables = [[*_lines(hub, others_of(hub, hubs)), ""] for hub in hubs]
+        put_table([*chain.from_iterable(tables)][:-1], "fastmcp-aggregator status --json")
     return FINE
 
 
@@ -90,7 +92,7 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
         yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
     if others:
         yield f"           to share one, {how_to_share(chain.from_iterable(others.values()))}"
-    yield from _rows("clients", [_client(client) for client in hub["clients"]] or ["none"])
+    yield from _rows("clients", [*_clients(hub["clients"])] or ["none"])
     width = max((len(printable(key)) for key in hub["servers"]), default=0)
     yield from _rows("servers", [_server(key, server, width) for key, server in hub["servers"].items()] or ["none"])
 
@@ -98,6 +100,21 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
 def _rows(title: str, rows: list[str]) -> Iterator[str]:
     for number, row in enumerate(rows):
         yield f"  {title if number == 0 else '':8} {row}".rstrip()
+
+
+def _clients(clients: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each client, or for all of one folder and group."""
+    together: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for client in clients:
+        together.setdefault((client["folder"], client["group"]), []).append(client)
+    for (folder, group), alike in together.items():
+        if len(alike) == 1:
+            yield _client(alike[0])
+            continue
+        counts = Counter(client["name"] or "yet unknown" for client in alike)
+        names = ", ".join(name if count == 1 else f"{count} {name}" for name, count in counts.items())
+        where = f" in {folder}" if folder else ""
+        yield printable(f"{len(alike)}{where}{f', group {group}' if group else ''}: {names}")
 
 
 def _client(client: dict[str, Any]) -> str:
@@ -124,5 +141,5 @@ def _server(key: str, server: dict[str, Any], width: int) -> str:
     if server["last_error"]:
         return f"{row}: {printable(server['last_error'].partition(chr(10))[0])}"
     if server["isolation"] != "shared" and (whose := WHOSE.get(server["isolation"])):
-        row += f", {whose}: {printable(server['isolation_reason'])}"
+        row += f", {whose}"
     return row
