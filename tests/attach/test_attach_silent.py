@@ -25,7 +25,7 @@ from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
-from fastmcp_aggregator.cli.actions.hubs import stop
+from fastmcp_aggregator.cli.actions.hubs import restart, stop
 from fastmcp_aggregator.cli.running import local_hubs
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
@@ -114,6 +114,15 @@ def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
     assert [found["id"] for found in running_hubs()] == ["a", "b", "c"]
     for thread in threads:
         thread.join()
+
+
+def test_a_hub_that_does_not_answer_is_not_taken_for_none_when_a_server_is_to_be_restarted(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    hub("a", serves=True)
+    assert restart.run(argparse.Namespace(server="s", url=None, hub=None)) == FAILED
+    assert capfd.readouterr().err == "the hub a: it does not answer\n"
 
 
 def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub: Hub) -> None:

@@ -9,14 +9,14 @@ from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import ENDS, Status, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
 
 
 def run(options: argparse.Namespace) -> int:
-    hubs = [] if options.url is not None else [hub for hub in running_hubs() if not hub.get("silent")]
+    hubs = [] if options.url is not None else [hub for hub in running_hubs() if hub.get("silent") != ENDS]
     if options.hub is not None:
         chosen_one = chosen(options.hub, hubs)
         hubs = [] if chosen_one is None else [chosen_one]
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
             say("no hub runs; the next request of a client that attaches starts it, with all servers anew")
         options.url = options.url or HERE
         return run_restart(options)
-    having = [hub for hub in hubs if options.server in hub["servers"]]
+    having = [hub for hub in hubs if hub.get("silent") or options.server in hub["servers"]]
     if not having:
         similar = closest(options.server, [key for hub in hubs for key in hub["servers"]], 1)
         meant = f"; did you mean {similar[0]!r}?" if similar else ""
@@ -35,6 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _restarted(hub: Status, server: str) -> int:
     name = hub["name"] or hub["id"]
+    if hub.get("silent"):
+        say(f"the hub {name}: {hub['silent']}")
+        return FAILED
     try:
         answer = ask(hub["id"], greeting.RESTART, server=server)
     except Unusable as why:
