@@ -28,9 +28,13 @@ def has_too_many_parts(message: bytes, limit: int = PARTS_LIMIT) -> bool:
     return b"\0" in message or (_exceeds(message, limit) and _exceeds_outside_of_texts(message, limit))
 
 
+def count_parts(message: bytes) -> int:
+    """About how many values a message has, or more."""
+    return len(message) - len(message.translate(None, b",[{"))  # a third of the time that counting takes
+
+
 def _exceeds(message: bytes, limit: int) -> bool:
-    parts = len(message) - len(message.translate(None, b",[{"))  # a third of the time that counting takes
-    if parts > limit:
+    if count_parts(message) > limit:
         return True
     digits = message.translate(DIGITS_AS_ZEROS)
     return _LONG_NUMBER in digits or digits.count(_BLOCK) > _BLOCKS_LIMIT

@@ -29,8 +29,9 @@ class Loop:
     """Requests whose work takes so much of the loop's time, by a clock of their own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.worked = 0.0
-        monkeypatch.setattr(gate, "perf_counter", lambda: self.worked)
+        self.worked = self.stood_still = 0.0
+        monkeypatch.setattr(gate, "perf_counter", lambda: self.worked + self.stood_still)
+        monkeypatch.setattr(gate, "thread_time", lambda: self.worked)
         self.pacer = Pacer()
 
     async def request(self, holder: str, takes: float, work: Work = _at_once) -> float:
@@ -134,6 +135,27 @@ def test_a_pause_is_over_when_what_was_taken_is_paid(loop: Loop) -> None:
     run(work())
 
 
+def test_a_request_that_takes_seconds_is_owed_whole(loop: Loop) -> None:
+    async def work() -> None:
+        await others_are_there(loop)
+        await loop.request("ann", 2.0)
+        assert 7.9 < await loop.request("ann", 0.1) < 8
+
+    run(work())
+
+
+def test_while_the_machine_stands_still_little_is_owed(loop: Loop) -> None:
+    async def work() -> None:
+        async def stands_still() -> None:
+            loop.stood_still += 20
+
+        await others_are_there(loop)
+        await loop.request("ann", 0.1, stands_still)
+        assert await loop.request("ann", 0.1) < 1
+
+    run(work())
+
+
 def test_what_others_do_for_a_request_is_owed_too(loop: Loop) -> None:
     async def work() -> None:
         await others_are_there(loop)
@@ -202,6 +224,23 @@ async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path
         assert {(await post).status_code for post in posts} == {202}
 
 
+@pytest.mark.parametrize("kind", ["session", "sse"])
+async def test_a_request_is_owed_what_its_values_cost_the_tasks_of_its_session(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "perf_counter", lambda: 0.0)
+    credentials = Credentials(tmp_path, {"ann": None, "bob": None})
+    app = build_aggregator(config(a=lean()), auth=credentials.auth, fast_path=False)
+    values = {"_meta": {"x": [[[] for _ in range(90)] for _ in range(250)]}}
+    async with served(app) as front, front.browser() as http:
+        await http.post("/mcp/tools/list", headers=credentials.of("bob"), json={})
+        connect = front.connect if kind == "session" else front.connect_sse
+        client = await connect(headers=credentials.of("ann"))
+        account = app._backend.places.pacer.accounts[Principal("key:ann").bare]
+        await client.result("ping", values)
+        await until(lambda: account.owed > 0.015)
+
+
 async def test_whatever_is_asked_for_by_get_is_charged_but_signs_of_life(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, {"ann": None, "bob": None}, {"ann": ROLES})
     app = build_aggregator(config(a=lean()), auth=credentials.auth, metrics=True)
@@ -213,4 +252,4 @@ async def test_whatever_is_asked_for_by_get_is_charged_but_signs_of_life(tmp_pat
         for path in ("/status", "/metrics", "/openapi.json", "/groups", "/keys", "/pins", "/dashboard/state"):
             average = accounts[ann].average if ann in accounts else 0.0
             assert (await http.get(path)).status_code == 200
-            assert accounts[ann].average != average
+            await until(lambda before=average: ann in accounts and accounts[ann].average != before)

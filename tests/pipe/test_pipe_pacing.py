@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
 from support.harness import until
 
-from fastmcp_aggregator.children.stdio.transport import PacedFlowControl
+from fastmcp_aggregator.children.stdio.transport import PacedFlowControl, ProcessTransport
 
 LONG = 3600.0
 
@@ -69,6 +70,24 @@ async def test_resting_twice_is_resting_once(pipe: Pipe) -> None:
     flow.throttle(0.01)
     flow.throttle(LONG)
     await until(lambda: pipe.is_open)
+
+
+class Process(Pipe):
+    """A process that has been started, and whose pipe is fed by hand."""
+
+    server_key = "a"
+
+
+@pytest.mark.parametrize(("length", "is_read_on"), [(1000, True), (1_000_000, False)])
+async def test_after_a_long_message_the_pipe_rests_for_what_it_takes_to_parse(length: int, is_read_on: bool) -> None:
+    process = Process()
+    transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
+    note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * length}}
+    with transport.reader(transport._flow, lambda _: None) as reader:
+        reader.feed([json.dumps(note).encode()])
+        await reader.receive()
+        assert process.is_open is is_read_on
+        await until(lambda: process.is_open)
 
 
 def _soon(call: Callable[[], None]) -> None:

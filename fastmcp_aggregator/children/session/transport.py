@@ -58,6 +58,8 @@ class WatchedTransport(ClientTransport):
         self._requests = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
         self.on_excess: Callable[[], None] = lambda: None
         """Told of each request that is dropped."""
+        self.on_long: Callable[[int], None] = lambda size: None
+        """Told of the bytes of each long message that is not the answer to a direct request."""
         self.unread: Callable[[], int] = lambda: 0
         """How many messages wait until the child has read others."""
         self._floods_reported = TokenBucket(burst=1, rate=1 / 60)
@@ -112,6 +114,7 @@ class WatchedTransport(ClientTransport):
 
     def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
         """What is parsed in place of a line: of one with too many parts nothing is, unless it is passed on as it is."""
+        self.on_long(len(line))
         if not is_too_large(line):
             return line
         if self.direct is not None and self.direct.take(line):

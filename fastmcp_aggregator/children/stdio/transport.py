@@ -4,6 +4,7 @@
   thousand a minute is taken for broken. If its head says which call it was to answer, that call fails.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
 - A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
+- After a long message that is nobody's answer on the fast path, the pipe is throttled by what it takes to parse.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _TOO_LARGE = "response too large"
 _NOT_READABLE = "response is not valid JSON-RPC"
 _DROPPING_COSTS = 0.00015
 """Seconds of throttling for each notification dropped; one read brings some hundreds."""
+_LONG_COSTS = 4e-8
+"""Seconds of throttling for each byte of a long message: twenty times what its parsing takes."""
 _ANSWER_HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
     rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
@@ -85,6 +88,7 @@ class ProcessTransport(WatchedTransport):
         self._reports_allowed = TokenBucket(burst=1, rate=1)
         self._flow = PacedFlowControl(process)
         self.on_excess = partial(self._flow.throttle, _DROPPING_COSTS)
+        self.on_long = lambda size: self._flow.throttle(size * _LONG_COSTS)
 
     @asynccontextmanager
     async def connect_session(

@@ -29,7 +29,7 @@ from collections.abc import Coroutine, Generator, Hashable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -48,6 +48,7 @@ from fastmcp_aggregator.front.wire.errors import id_in_use, too_many_parts
 from fastmcp_aggregator.library_internals import route_path
 from fastmcp_aggregator.message_streams import encode
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
+from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, count_parts
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
 """Where a request's scope says whether the server is to end."""
@@ -74,8 +75,14 @@ _SIGNS_OF_LIFE = ("/health", "/ready")
 """Paths that are asked for by who would end the program if they were answered late."""
 _OPENING_BYTES = 64 * 1024
 """What opens a session is no longer than this: the session keeps what its client says of itself."""
-_LONGEST = 0.25
-"""Seconds that one request is charged for at most: what took longer was not the request."""
+_SURE = 0.25
+"""Seconds that one request is charged for in any case; of more, what the processor has worked meanwhile: a machine that
+stands still is not the request's doing.
+"""
+_LONG = 4096
+"""Bytes of a body, above which its values are counted."""
+_PART_COST = 6e-7
+"""Seconds of the loop's time that a value in a body takes at least, whoever parses it: most tasks of a session do."""
 _OTHERS_LAST = 60.0
 """Seconds after which a caller from which nothing comes counts no longer as being there."""
 _MOST_CALLERS = 1000
@@ -149,11 +156,13 @@ class Pacer:
 class PacedRequest:
     """One request, whose caller is charged for the time that it takes of the event loop."""
 
-    __slots__ = ("account", "borrowed", "pacer")
+    __slots__ = ("account", "at_least", "borrowed", "pacer")
 
     def __init__(self, pacer: Pacer, account: _Account) -> None:
         self.pacer = pacer
         self.account = account
+        self.at_least = 0.0
+        """Seconds that it takes, be it in tasks that are not its own."""
         self.borrowed = 0.0
 
     def pause(self, besides: float = 0.0) -> float:
@@ -177,7 +186,7 @@ class Charged:
         self._work = work
 
     def __await__(self) -> Generator[Any, Any, None]:
-        work, spent = self._work, 0.0
+        work, spent, worked = self._work, 0.0, thread_time()
         value: Any = None
         error: BaseException | None = None
         try:
@@ -196,7 +205,9 @@ class Charged:
                     error = thrown
         finally:  # in this frame, for it is on the way of every call
             request, now = self._request, asyncio.get_running_loop().time()
-            account, spent = request.account, min(spent, _LONGEST)
+            account, spent = request.account, max(spent, request.at_least)
+            if spent > _SURE:
+                spent = min(spent, max(_SURE, thread_time() - worked))
             account.average += (spent - account.average) * _RECENT
             if now < request.pacer.shared_until:
                 account.owed = max(0.0, account.owed + spent - request.borrowed)
@@ -368,6 +379,7 @@ class Gate:
             is_too_long = (
                 kind is RequestKind.OPENING and len(content) > _OPENING_BYTES and self._endpoints.is_handshake(content)
             )
+            parts = count_parts(content) if len(content) > _LONG else 0
             del content  # which the body has, until it is received from there
             if is_too_long:
                 why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
@@ -375,6 +387,7 @@ class Gate:
                 return
             if pause := request.pause(_BESIDES.get(kind, 0.0)):
                 await asyncio.sleep(pause)
+            request.at_least = min(parts, PARTS_LIMIT) * _PART_COST
             if asked is not None:
                 await self._serve_in_session(*asked, kind, scope, body, send)
                 return
