@@ -90,6 +90,30 @@ async def test_after_a_long_message_the_pipe_rests_for_what_it_takes_to_parse(le
         await until(lambda: process.is_open)
 
 
+LONG_TEXT = "x" * 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("line", "is_read"),
+    [
+        ('{"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "LONG"}}', False),
+        ('{"jsonrpc":"2.0","params":{"data":"LONG"},"method":"notifications/message"}', False),
+        ('{"method":"notifications/message","params":{"data":"LONG"}}', False),
+        ('{"jsonrpc":"2.0","id":7,"method":"roots/list","params":{"_meta":{"x":"LONG"}}}', False),
+        ('{"jsonrpc":"2.0","id":"x","params":{"_meta":{"x":"LONG"}},"method":"roots/list"}', False),
+        ('{"jsonrpc":"2.0","id":7,"result":{"method":"LONG"}}', True),
+        ('{"result":{"params":"LONG"},"jsonrpc":"2.0","id":7}', True),
+        ('{"jsonrpc":"2.0","error":{"code":1,"message":"LONG"},"id":7}', True),
+    ],
+)
+async def test_what_is_no_answer_and_longer_than_4_mib_is_dropped(line: str, is_read: bool) -> None:
+    transport = ProcessTransport(Process(), has_fast_path=False)  # type: ignore[arg-type]
+    text = line.replace("LONG", LONG_TEXT).encode()
+    assert transport._without_excess([b"{}", text]) == ([b"{}", text] if is_read else [b"{}"])
+    assert transport._without_excess([text]) == ([text] if is_read else [])
+    assert transport.tally.dropped_notifications == (0 if is_read else 2)
+
+
 def _soon(call: Callable[[], None]) -> None:
     """After what was scheduled before."""
     asyncio.get_running_loop().call_later(0.01, call)

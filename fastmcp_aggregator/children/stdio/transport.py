@@ -4,7 +4,8 @@
   thousand a minute is taken for broken. If its head says which call it was to answer, that call fails.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
 - A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
-- After a long message that is nobody's answer on the fast path, the pipe is throttled by what it takes to parse.
+- A notification or request of more than 4 MiB is dropped: one of 100 MB would keep everybody waiting. After any other
+  long message that is no answer on the fast path, the pipe is throttled by what parsing takes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _TOO_LARGE = "response too large"
 _NOT_READABLE = "response is not valid JSON-RPC"
 _DROPPING_COSTS = 0.00015
 """Seconds of throttling for each notification dropped; one read brings some hundreds."""
+_UNASKED_LIMIT = 4 * 1024**2
+"""Bytes of a message that is no answer."""
 _LONG_COSTS = 4e-8
 """Seconds of throttling for each byte of a long message: twenty times what its parsing takes."""
 _ANSWER_HEAD = re.compile(
@@ -42,6 +45,9 @@ _ANSWER_HEAD = re.compile(
 )
 """How an answer begins. An `"id"` further in may be anything, such as the number of somebody else's call."""
 _RESULT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:')
+_NO_ANSWER_HEAD = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?(?:"id"\s*:\s*[^,]{1,200},\s*)?"(?:method|params)"\s*:'
+)
 _ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
 """How the answers of servers built on the TypeScript SDK begin and end: the id comes last."""
 
@@ -129,7 +135,9 @@ class ProcessTransport(WatchedTransport):
 
     def _without_excess(self, lines: list[bytes]) -> list[bytes]:
         """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
-        if len(lines) == 1 or not self._notifications.is_empty(time.monotonic()):
+        if any(len(line) > _UNASKED_LIMIT for line in lines):
+            lines = [line for line in lines if not self._is_too_long(line)]
+        if len(lines) < 2 or not self._notifications.is_empty(time.monotonic()):
             return lines
         kept = [line for line in lines if not _can_be_dropped(line)]
         if len(kept) < len(lines):
@@ -137,6 +145,15 @@ class ProcessTransport(WatchedTransport):
             self._flow.throttle(dropped * _DROPPING_COSTS)
             self._count_dropped(dropped)
         return kept
+
+    def _is_too_long(self, line: bytes) -> bool:
+        if len(line) <= _UNASKED_LIMIT or not _NO_ANSWER_HEAD.match(line):
+            return False
+        self._flow.throttle(len(line) * _LONG_COSTS)
+        self.tally.dropped_notifications += 1
+        if self._reports_allowed.take(time.monotonic()):
+            logger.warning("server %r: a notification or request of more than 4 MiB was dropped", self.server_key)
+        return True
 
     def _count_junk(self, line: bytes) -> None:
         self.tally.ignored_lines += 1
