@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.harness import until
 from support.virtual_time import VirtualTimeLoop
 
-from fastmcp_aggregator.children.http.event_streams import BoundedEvents, EventSplitter, EventTooLarge, read_body
+from fastmcp_aggregator.children.http.event_streams import (
+    BoundedEvents,
+    EventSplitter,
+    EventTooLarge,
+    Unfinished,
+    read_body,
+)
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
+from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 
 BYTES = st.binary(max_size=8) | st.sampled_from([b"\n", b"\r", b"\r\n", b"data: x", b"id: 1", b": ping", b"\n\n"])
 
@@ -84,7 +93,7 @@ def read(chunks: Sequence[bytes]) -> tuple[list[bytes], float]:
 
     async def events() -> list[bytes]:
         response = httpx2.Response(200, stream=Chunks(chunks))
-        return [event async for event in BoundedEvents(response, 10**9, LargeMessages())]
+        return [event async for event in BoundedEvents(response, 10**9, LargeMessages(), Unfinished(10**9))]
 
     try:
         began = loop.time()
@@ -123,3 +132,44 @@ def test_a_body_in_very_small_chunks_is_read_slowly_and_whole() -> None:
         assert 15 < loop.time() < 25
     finally:
         loop.close()
+
+
+class NeverWhole(httpx2.AsyncByteStream):
+    """So many bytes, and no end."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"data: [" + b"x" * (self._length - 7)
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_answers_that_have_not_come_whole_are_bounded_together(is_stream: bool) -> None:
+    unfinished = Unfinished(1000)
+
+    async def answer(length: int, limit: int = 600) -> HttpFailure | None:
+        response = httpx2.Response(200, stream=NeverWhole(length))
+        if not is_stream:
+            try:
+                await read_body(response, limit, unfinished)
+            except HttpFailed as error:
+                return error.failure
+        events = BoundedEvents(response, limit, LargeMessages(), unfinished)
+        async for _ in events:
+            pass
+        return events.failure
+
+    waiting = asyncio.create_task(answer(600))
+    await until(lambda: unfinished._left == 400)
+    failure = await answer(500)
+    assert failure is not None
+    assert failure.reason == "response too large beside others of this server that have not come whole"
+    beside = asyncio.create_task(answer(400))
+    await until(lambda: unfinished._left == 0)
+    for task in (waiting, beside):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert unfinished._left == 1000

@@ -31,6 +31,7 @@ from fastmcp_aggregator.children.http.event_streams import (
     EventBody,
     StreamBreaker,
     Throttle,
+    Unfinished,
     read_body,
     read_start,
 )
@@ -92,6 +93,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """By who has authenticated for the request that they were set for; None: nobody did."""
         self._is_sse = transport == "sse"
         self._limit = limit
+        self._unfinished = Unfinished(2 * limit)
         self._mark = secrets.token_hex(16)
         self._reopenings = Throttle(at_once=20, per_second=2)
         self._has_answered = False
@@ -169,7 +171,9 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     async def _received(self, request: httpx2.Request) -> tuple[httpx2.Response, bytes | None]:
         """The response and its body; None: it is an event stream."""
         response = await self._send(request)
-        return response, None if _is_event_stream(response) else await read_body(response, self._limit)
+        return response, None if _is_event_stream(response) else await read_body(
+            response, self._limit, self._unfinished
+        )
 
     async def _send_one_way(self, request: httpx2.Request) -> httpx2.Response:
         """Send a message whose answer, if any, comes by the event stream. The SDK sends one after the other."""
@@ -327,7 +331,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """The events of one request; the last is the answer, or ours in its place."""
         asked, stream = request_id(request.content), StreamBreaker()
         self._responses[asked] = stream
-        events = BoundedEvents(response, self._limit, self.large_messages, stream)
+        events = BoundedEvents(response, self._limit, self.large_messages, self._unfinished, stream)
         try:
             async for event in events:
                 yield event
@@ -345,7 +349,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """The rest of an answer, or the events that belong to no request, or in the SSE transport to all of them."""
         limit = min(self._limit, _SSE_EVENT_LIMIT) if self._is_sse else self._limit
         broken = self._broken if self._is_sse else None
-        events = BoundedEvents(response, limit, self.large_messages, broken)
+        events = BoundedEvents(response, limit, self.large_messages, self._unfinished, broken)
         async for event in events:
             yield event
         if events.failure is None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import anyio
 import httpx2
 
-from fastmcp_aggregator.children.http.failures import of_exception, too_large, too_many_parts
+from fastmcp_aggregator.children.http.failures import of_exception, too_large, too_many_parts, too_much_at_once
 from fastmcp_aggregator.children.http.large_messages import LARGE, LargeMessages
 from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
@@ -34,14 +34,32 @@ _MESSAGE_TYPES = (b"", b"message")
 _ID_LINES = tuple(b"id" + end for end in (b":", b"\r", b"\n"))
 
 
-async def read_body(response: httpx2.Response, limit: int) -> bytes:
+class Unfinished:
+    """The bytes of answers that have not come whole, of all requests to one server: `limit`, at most."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def resize(self, held: int, size: int) -> int:
+        """Hold `size` bytes in place of those that are held; returns them.
+
+        Raises:
+            HttpFailed: there is no room for more.
+        """
+        if size - held > max(0, self._left):
+            raise HttpFailed(too_much_at_once())
+        self._left -= size - held
+        return size
+
+
+async def read_body(response: httpx2.Response, limit: int, unfinished: Unfinished | None = None) -> bytes:
     """Read the whole body, and close the response.
 
     Raises:
-        HttpFailed: it has more than `limit` bytes, or would cost too much to parse.
+        HttpFailed: it has more than `limit` bytes, or would cost too much to parse, or there are too many `unfinished`.
         httpx2.TransportError: the connection broke.
     """
-    body = await read_start(response, limit)
+    body = await read_start(response, limit, unfinished)
     if len(body) > limit:
         raise HttpFailed(too_large(limit))
     if is_too_large(body):
@@ -49,21 +67,26 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
     return body
 
 
-async def read_start(response: httpx2.Response, limit: int) -> bytes:
+async def read_start(response: httpx2.Response, limit: int, unfinished: Unfinished | None = None) -> bytes:
     """Read the body until it has more than `limit` bytes, and close the response.
 
     Raises:
+        HttpFailed: there are too many bytes `unfinished`.
         httpx2.TransportError: the connection broke.
     """
-    start, pace = bytearray(), Throttle()
+    start, pace, held = bytearray(), Throttle(), 0
     try:
         async for chunk in chunks_of(response):
             start += chunk
             if len(start) > limit:
                 break
+            if unfinished is not None:
+                held = unfinished.resize(held, len(start))
             if len(chunk) < _SMALL:
                 await pace.after(1)
     finally:
+        if unfinished is not None:
+            unfinished.resize(held, 0)
         await response.aclose()
     return bytes(start)
 
@@ -102,6 +125,11 @@ class EventSplitter:
         self._pending = bytearray()
         self.is_resumable = False
         """Whether an event had an id, with which the stream can be asked for again."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes that are held back."""
+        return len(self._pending)
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The complete events up to and with this chunk.
@@ -163,9 +191,15 @@ class BoundedEvents:
     """The events of a response. When it ended early, `failure` says why; it is not raised."""
 
     def __init__(
-        self, response: httpx2.Response, limit: int, large: LargeMessages, broken: StreamBreaker | None = None
+        self,
+        response: httpx2.Response,
+        limit: int,
+        large: LargeMessages,
+        unfinished: Unfinished,
+        broken: StreamBreaker | None = None,
     ) -> None:
         self.failure: HttpFailure | None = None
+        self._unfinished = unfinished
         self._large = large
         self._response = response
         self._limit = limit
@@ -178,7 +212,7 @@ class BoundedEvents:
         return self._splitter.is_resumable
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        chunks, pace = chunks_of(self._response), Throttle()
+        chunks, pace, held = chunks_of(self._response), Throttle(), 0
         try:
             while (chunk := await self._broken.next_chunk(chunks)) is not None:
                 messages = others = 0
@@ -188,14 +222,19 @@ class BoundedEvents:
                     others += not is_message
                     if _FIELD.search(event) is not None:  # otherwise it is a comment
                         yield event if len(event) <= LARGE else await _shortened(event, self._large)
+                held = self._unfinished.resize(held, self._splitter.pending)
                 if others or (len(chunk) < _SMALL and not messages):
                     await pace.after(max(1, others))
+        except HttpFailed as error:
+            self.failure = error.failure
         except _Unreadable:
             self.failure = too_many_parts()
         except EventTooLarge:
             self.failure = too_large(self._limit)
         except httpx2.TransportError as error:
             self.failure = of_exception(error)
+        finally:
+            self._unfinished.resize(held, 0)
 
 
 class _Unreadable(Exception):

@@ -36,6 +36,11 @@ def too_large(limit: int) -> HttpFailure:
     return HttpFailure("unacceptable", f"response too large: more than {size}; raise `max_response_size_mb` to take it")
 
 
+def too_much_at_once() -> HttpFailure:
+    """An answer for which there is no room beside those that have not come whole."""
+    return HttpFailure("unacceptable", "response too large beside others of this server that have not come whole")
+
+
 def too_many_parts() -> HttpFailure:
     """An answer that would cost too much to parse."""
     return HttpFailure("unacceptable", TOO_MANY_PARTS)
