@@ -7,7 +7,8 @@ import logging
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -46,6 +47,50 @@ _FINE_FILES = "No problems found in the files."
 _FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last."
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """What is told of: what was read, and what was found in it."""
+
+    config: McpConfig
+    settings: AggregatorSettings
+    named_groups: Groups
+    examination: Examination
+
+    @property
+    def refused(self) -> Sequence[ConfigProblem]:
+        """What `serve` would not begin with."""
+        return self.config.problems if self.settings.strict else ()
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether there is an error; those of servers do not count if it is right to go on without them."""
+        errors = (finding for finding in self.examination.findings if finding.severity == "error")
+        return any(self.settings.strict or finding.server is None for finding in errors)
+
+    @cached_property
+    def clients(self) -> Sequence[ClientGroup]:
+        return client_groups(separator=self.settings.separator, prefix=self.settings.prefix)
+
+    @cached_property
+    def decisions(self) -> Mapping[str, Decision]:
+        """Whom the instances of each server are for, as a hub would decide now."""
+        catalogues, settings, found = CatalogueStore(is_of_hub=True), _of_hub(self.settings), {}
+        for key, server in self.config.servers.items():
+            options = ChildOptions.from_settings(settings, server)
+            found[key] = decide(server, options, catalogues.known(server, options).shown)
+        return found
+
+    @property
+    def not_shared(self) -> str:
+        """The heading of servers that not all clients share."""
+        whose = ", where there are several" if "isolation" in self.settings.model_fields_set else " that attach"
+        return f"Not shared by all clients{whose}:"
+
+    def targets(self) -> Iterator[tuple[str, str, str]]:
+        for key, server in self.config.servers.items():
+            yield key, "stdio" if isinstance(server, StdioServer) else server.transport, server.label
+
+
 def run(options: argparse.Namespace) -> int:
     groups_file = options.groups
     try:
@@ -60,18 +105,11 @@ def run(options: argparse.Namespace) -> int:
             _tell_refusal(error, [problem["line"] for problem in problems])
         return CONFIGURATION
     files = [options.settings, options.env_file, named_groups.source or None]
-    examination = examined(config, settings, files, named_groups)
-    code = _check(options, config, settings, named_groups, examination)
-    refused = _refused(config, settings)
-    if refused and not options.json:
-        say(f"{config.source} is refused without --no-strict: {_counted(refused)}")
-    return CONFIGURATION if _has_errors(examination, settings) else code
-
-
-def _has_errors(examination: Examination, settings: AggregatorSettings) -> bool:
-    """Whether there is an error; those of servers do not count if it is right to go on without them."""
-    errors = (finding for finding in examination.findings if finding.severity == "error")
-    return any(settings.strict or finding.server is None for finding in errors)
+    checked = _Checked(config, settings, named_groups, examined(config, settings, files, named_groups))
+    code = _check(options, checked)
+    if checked.refused and not options.json:
+        say(f"{config.source} is refused without --no-strict: {_counted(checked.refused)}")
+    return CONFIGURATION if checked.has_errors else code
 
 
 def _tell_refusal(error: ConfigError, lines: Sequence[int | None]) -> None:
@@ -91,42 +129,22 @@ def _counted(problems: Sequence[ConfigProblem]) -> str:
     return ", ".join([*told, *([counted(lacking, "variable") + " without a value"] if lacking else [])])
 
 
-def _refused(config: McpConfig, settings: AggregatorSettings) -> Sequence[ConfigProblem]:
-    """What `serve` would not begin with."""
-    return config.problems if settings.strict else ()
-
-
-def _check(
-    options: argparse.Namespace,
-    config: McpConfig,
-    settings: AggregatorSettings,
-    named_groups: Groups,
-    examination: Examination,
-) -> int:
+def _check(options: argparse.Namespace, checked: _Checked) -> int:
     """Tell what is found of the servers, also if the entries of some of them cannot be used."""
-    groups = client_groups(separator=settings.separator, prefix=settings.prefix)
     if not options.json:
         told = _in_full if options.all else _in_brief
-        fine = _fine(settings, connects=options.connect)
-        put_lines(map(str.rstrip, told(config, settings, named_groups, groups, examination, fine)))
+        put_lines(map(str.rstrip, told(checked, _fine(checked.settings, connects=options.connect))))
     if not options.connect:
-        return _without_connecting(options, config, settings, groups, examination)
-    work = _connect(config, settings, groups, examination if options.json else None, shows_all=options.all)
-    return run_command(work)
+        return _without_connecting(checked, as_json=options.json)
+    return run_command(_connect(checked, as_json=options.json, shows_all=options.all))
 
 
-def _without_connecting(
-    options: argparse.Namespace,
-    config: McpConfig,
-    settings: AggregatorSettings,
-    groups: Sequence[ClientGroup],
-    examination: Examination,
-) -> int:
+def _without_connecting(checked: _Checked, *, as_json: bool) -> int:
     """Tell what the logins of servers need, which their authorization servers are asked for."""
     logins = _Logins()
-    code = run_command(logins.look(config, settings, ())) if _has_logins(settings) else FINE
-    if options.json:
-        put_json({**_document(config, settings, groups, examination), "logins": logins.document})
+    code = run_command(logins.look(checked, ())) if _has_logins(checked.settings) else FINE
+    if as_json:
+        put_json({**_document(checked), "logins": logins.document})
     elif logins.lines:
         put_lines(["", *_section(_LOGINS, logins.lines)])
     return code
@@ -151,14 +169,14 @@ class _Logins:
         self.document: dict[str, Any] = {}
         self.lines: list[str] = []
 
-    async def look(self, config: McpConfig, settings: AggregatorSettings, also: Sequence[str]) -> int:
+    async def look(self, checked: _Checked, also: Sequence[str]) -> int:
         """Ask them, for the servers with OAuth and those that are named."""
         from fastmcp_aggregator.cli.actions.accounts.providers import (  # noqa: PLC0415 - it needs the SDK
             login_reports,
             told,
         )
 
-        reports = await login_reports(config, settings, also)
+        reports = await login_reports(checked.config, checked.settings, also)
         self.document = {key: asdict(report) for key, report in reports.items()}
         self.lines = list(told(reports))
         return FINE
@@ -170,20 +188,18 @@ def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, 
     return [{**asdict(problem), "line": line} for problem, line in zip(problems, lines, strict=True)]
 
 
-def _document(
-    config: McpConfig, settings: AggregatorSettings, groups: Sequence[ClientGroup], examination: Examination
-) -> dict[str, Any]:
-    refused, decisions = _refused(config, settings), dict(_decisions(config, settings))
+def _document(checked: _Checked) -> dict[str, Any]:
+    config = checked.config
     return {
         "config": config.source,
         "servers": {
             key: {
                 "transport": kind,
                 "target": label,
-                "isolation": decisions[key].isolation,
-                "isolationReason": decisions[key].reason,
+                "isolation": checked.decisions[key].isolation,
+                "isolationReason": checked.decisions[key].reason,
             }
-            for key, kind, label in _targets(config)
+            for key, kind, label in checked.targets()
         },
         "clients": [
             {
@@ -193,85 +209,53 @@ def _document(
                     key: {"pattern": pattern(group.rule, key), "why": notes(group.rule, key)} for key in config.servers
                 },
             }
-            for group in groups
+            for group in checked.clients
         ],
-        **_described(examination),
-        **({"problems": _problems(refused, config.source)} if refused else {}),
+        **_described(checked.examination),
+        **({"problems": _problems(checked.refused, config.source)} if checked.refused else {}),
     }
 
 
-def _targets(config: McpConfig) -> Iterator[tuple[str, str, str]]:
-    for key, server in config.servers.items():
-        yield key, "stdio" if isinstance(server, StdioServer) else server.transport, server.label
-
-
-def _in_full(
-    config: McpConfig,
-    settings: AggregatorSettings,
-    named_groups: Groups,
-    groups: Sequence[ClientGroup],
-    examination: Examination,
-    fine: str,
-) -> Iterator[str]:
-    yield from _servers(config)
-    yield from _groups(named_groups)
-    yield from _isolations(config, settings)
+def _in_full(checked: _Checked, fine: str) -> Iterator[str]:
+    findings, source = checked.examination.findings, checked.config.source
+    yield from _servers(checked)
+    yield from _groups(checked.named_groups)
+    decisions = checked.decisions.items()
+    others = [_isolation(key, decision) for key, decision in decisions if decision.isolation != "shared"]
+    yield from _section(checked.not_shared, others)
     yield ""
-    yield from _names(config, groups)
+    yield from _names(checked)
     yield ""
-    yield from _versions_and_programs(examination)
+    yield from _versions_and_programs(checked.examination)
     yield ""
-    yield from findings_in_full(examination.findings, config.source) if examination.findings else [fine]
+    yield from findings_in_full(findings, source) if findings else [fine]
 
 
-def _in_brief(
-    config: McpConfig,
-    settings: AggregatorSettings,
-    named_groups: Groups,
-    groups: Sequence[ClientGroup],
-    examination: Examination,
-    fine: str,
-) -> Iterator[str]:
+def _in_brief(checked: _Checked, fine: str) -> Iterator[str]:
     """At most a screen, whatever the number of servers."""
-    yield f"{config.source}: {counted(len(config.servers), 'server')}"
-    yield from _groups(named_groups)
-    others = [key for key, decision in _decisions(config, settings) if decision.isolation != "shared"]
+    findings, source, servers = checked.examination.findings, checked.config.source, checked.config.servers
+    yield f"{source}: {counted(len(servers), 'server')}"
+    yield from _groups(checked.named_groups)
+    others = [key for key, decision in checked.decisions.items() if decision.isolation != "shared"]
     if others:
-        yield f"{_not_shared(settings)} {', '.join(others)}"
-    changed = [key for key in config.servers if any(notes(group.rule, key) for group in groups)]
+        yield f"{checked.not_shared} {', '.join(others)}"
+    changed = [key for key in servers if any(notes(group.rule, key) for group in checked.clients)]
     if changed:
         yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
-    yield from findings_in_brief(examination.findings, config.source) if examination.findings else [fine]
+    yield from findings_in_brief(findings, source) if findings else [fine]
     yield "More of all this, the names that each client sees, and the programs: --all"
 
 
-def _servers(config: McpConfig) -> Iterator[str]:
-    yield f"{config.source}: {counted(len(config.servers), 'server')}"
-    width = max((len(key) for key in config.servers), default=0)
-    for key, kind, label in _targets(config):
+def _servers(checked: _Checked) -> Iterator[str]:
+    servers = checked.config.servers
+    yield f"{checked.config.source}: {counted(len(servers), 'server')}"
+    width = max((len(key) for key in servers), default=0)
+    for key, kind, label in checked.targets():
         yield f"  {key:{width}}  {kind:5}  {label}"
-
-
-def _decisions(config: McpConfig, settings: AggregatorSettings) -> Iterator[tuple[str, Decision]]:
-    """Whom the instances of each server are for, as a hub would decide now."""
-    catalogues, settings = CatalogueStore(is_of_hub=True), _of_hub(settings)
-    for key, server in config.servers.items():
-        options = ChildOptions.from_settings(settings, server)
-        yield key, decide(server, options, catalogues.known(server, options).shown)
 
 
 def _of_hub(settings: AggregatorSettings) -> AggregatorSettings:
     return settings.model_copy(update=defaults_of_hub(settings))
-
-
-def _not_shared(settings: AggregatorSettings) -> str:
-    whose = ", where there are several" if "isolation" in settings.model_fields_set else " that attach"
-    return f"Not shared by all clients{whose}:"
-
-
-def _isolations(config: McpConfig, settings: AggregatorSettings) -> Iterator[str]:
-    others = [(key, each) for key, each in _decisions(config, settings) if each.isolation != "shared"]
-    yield from _section(_not_shared(settings), [_isolation(key, decision) for key, decision in others])
 
 
 def _isolation(key: str, decision: Decision) -> str:
@@ -279,10 +263,9 @@ def _isolation(key: str, decision: Decision) -> str:
 
 
 def _isolations_shown(
-    config: McpConfig, settings: AggregatorSettings, statuses: Sequence[ServerStatus]
+    before: Mapping[str, Decision], statuses: Sequence[ServerStatus]
 ) -> Iterator[tuple[str, Decision]]:
     """The decisions that are others than were told before the servers ran."""
-    before = dict(_decisions(config, settings))
     for status in statuses:
         decision = Decision(status.isolation, status.isolation_reason)
         if before.get(status.server_key) != decision:
@@ -294,39 +277,33 @@ def _groups(groups: Groups) -> Iterator[str]:
         yield f"{groups.source}: {counted(sum(not group.is_implied for group in groups), 'group')}"
 
 
-def _names(config: McpConfig, groups: Sequence[ClientGroup]) -> Iterator[str]:
+def _names(checked: _Checked) -> Iterator[str]:
     yield "What clients see:"
-    for group in groups:
+    for group in checked.clients:
         yield f"  {group.title}"
         if not group.rule.prefix:
             yield "    <tool>"
             continue
-        patterns = {key: pattern(group.rule, key) for key in config.servers}
+        patterns = {key: pattern(group.rule, key) for key in checked.config.servers}
         width = max((len(shape) for shape in patterns.values()), default=0)
         for key, shape in patterns.items():
             yield f"    {shape:{width}}  {'; '.join(notes(group.rule, key))}"
 
 
-async def _connect(
-    config: McpConfig,
-    settings: AggregatorSettings,
-    groups: Sequence[ClientGroup],
-    examination: Examination | None,
-    *,
-    shows_all: bool,
-) -> int:
-    """With an examination, everything is one document."""
-    async with started(config, tolerant(_of_hub(settings)), offers_roots=True) as (app, _):
+async def _connect(checked: _Checked, *, as_json: bool, shows_all: bool) -> int:
+    """As JSON, everything is one document."""
+    settings, before = checked.settings, checked.decisions
+    async with started(checked.config, tolerant(_of_hub(settings)), offers_roots=True) as (app, _):
         statuses = list(app.health().values())
-        conflicts = _conflicts(app, groups)
-        changes = list(_changes(app, groups))
+        conflicts = _conflicts(app, checked.clients)
+        changes = list(_changes(app, checked.clients))
         strays = list(_strays(app, settings))
         withheld = dict(_withheld(app))
-        isolations = list(_isolations_shown(config, settings, statuses))
+        isolations = list(_isolations_shown(before, statuses))
     refused = [status.server_key for status in statuses if status.auth_error]
     logins = _Logins()
-    await logins.look(config, settings, refused)
-    if examination is not None:
+    await logins.look(checked, refused)
+    if as_json:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
         connected = {
             "failed": failed,
@@ -336,12 +313,12 @@ async def _connect(
             "withheldExtensions": withheld,
             "isolation": {key: asdict(decision) for key, decision in isolations},
         }
-        document = {**_document(config, settings, groups, examination), "connected": connected}
+        document = {**_document(checked), "connected": connected}
         put_json({**document, "logins": logins.document})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
-            _section(_not_shared(settings), [_isolation(key, decision) for key, decision in isolations]),
+            _section(checked.not_shared, [_isolation(key, decision) for key, decision in isolations]),
             _section(_LOGINS, logins.lines),
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
