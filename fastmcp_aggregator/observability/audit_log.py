@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.rotating import RotatingFile
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol import raw_json
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,7 @@ _TEXT_LIMIT = 2048
 """Bytes of one text in an entry, at most: clients may send names and addresses of any length."""
 _ESCAPED = 12
 """Bytes that a character may take: two escapes."""
-_ALARM_PAUSE = 60.0
-"""Seconds between two alarms, at least."""
+_ALARMS_PER_SECOND = 1 / 60
 _CLOSE_BOUND = 5.0
 """Seconds that closing waits for the last entries."""
 _GATHERING = 0.05
@@ -81,7 +81,7 @@ class AuditLog:
         """Whether the writer has to be told of an entry."""
         self._is_closing = threading.Event()
         self._is_failing = False
-        self._alarmed_at: float | None = None
+        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
         self._writer = threading.Thread()
 
     def __enter__(self) -> Self:
@@ -186,9 +186,7 @@ class AuditLog:
         logger.error("the audit log %s has lost %d entries at its end", self._destination, self.lost)
 
     def _alarm(self, what: str) -> None:
-        now = time.monotonic()
-        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
-            self._alarmed_at = now
+        if self._alarms.take(time.monotonic()):
             logger.error("the audit log %s %s", self._destination, what)
 
 

@@ -67,7 +67,6 @@ class Audit(Policy):
         self._refused: dict[str, TokenBucket] = {}
         """By principal."""
         self._unauthenticated_rate = TokenBucket(burst=_BURST, rate=_RATE)
-        self._unnamed = 0
 
     def before(self, call: Call) -> None:
         """Reject calls while they cannot be recorded, if they must be."""
@@ -162,15 +161,12 @@ class Audit(Policy):
         self.log.record("denied", {"principal": principal, "outcome": "denied", "unrecorded": more})
 
     def _unauthenticated(self, event: str, client: str, path: str, reason: str) -> None:
-        if not self._unauthenticated_rate.take(time.monotonic()):
-            self._unnamed += 1
-            return
-        who, what = (
-            {"principal": ANYONE, "client": client},
-            {"path": cut(path, _NAME_LIMIT), "outcome": "denied", "reason": reason},
-        )
-        self.log.record(event, {**who, **what, "unrecorded": self._unnamed or None})
-        self._unnamed = 0
+        rate = self._unauthenticated_rate
+        if rate.take(time.monotonic()):
+            who = {"principal": ANYONE, "client": client, "path": cut(path, _NAME_LIMIT)}
+            what = {"outcome": "denied", "reason": reason, "unrecorded": rate.rejected or None}
+            self.log.record(event, who | what)
+            rate.rejected = 0
 
     def _arguments(self, params: Mapping[str, Any]) -> dict[str, Any]:
         arguments = params.get("arguments", params.get("argument"))

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, PeerLostError
 from fastmcp_aggregator.replicas.redis_connection import (
     LOST,
@@ -40,8 +41,8 @@ _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
 _BACKOFF = (0.5, 1.0, 2.0, 5.0)
 """Seconds of back-off before a reconnect, of which the last is repeated."""
-_ALARM_PAUSE = 60.0
-"""Seconds between two records of messages that were ignored, at least."""
+_ALARMS_PER_SECOND = 1 / 60
+"""Records of messages that were ignored, at most."""
 BROADCAST = "all"
 """In place of a replica's id: every replica."""
 
@@ -73,7 +74,7 @@ class RedisChannel:
         self._scope = channel_scope(self.redis)
         self.seal = None if secret is None else Seal(secret, self._scope, self.own_id)
         self._ignored = 0
-        self._alarmed_at: float | None = None
+        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
         self._to_send = asyncio.Event()
@@ -136,11 +137,9 @@ class RedisChannel:
     def reject(self) -> None:
         """Count a message that cannot be used, and log it, once in a while for all."""
         self._ignored += 1
-        now = time.monotonic()
-        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
+        if self._alarms.take(time.monotonic()):
             whose = "this hub" if self.seal is None else "a replica with this redis_key, whose clock is right"
             logger.warning("ignored messages in Redis that are not from %s: %d so far", whose, self._ignored)
-            self._alarmed_at = now
 
     def _encoded(self, replica: str, message: Mapping[str, Any]) -> bytes:
         data = encoded({"from": self.own_id, **message})

@@ -12,6 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.rate_limiter import Rate
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, is_of_wrong_type
 
@@ -22,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 _PAUSE = 10.0
 """Seconds after a failure before Redis is tried again."""
-_ALARM_PAUSE = 60.0
-"""Seconds between two records of values that are not ours, at least."""
+_ALARMS_PER_SECOND = 1 / 60
+"""Records of values that are not ours, at most."""
 
 # A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again, and full
 # again when it is not what this has written.
@@ -56,7 +57,7 @@ class RedisRateLimiter:
         self._own = own
         self._retry_at = 0.0
         self._is_down = False
-        self._alarmed_at: float | None = None
+        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
 
     async def acquire(self, key: str, rate: Rate) -> float:
         """As `own` does, by the tokens of all replicas."""
@@ -65,7 +66,8 @@ class RedisRateLimiter:
                 found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
             except (*LOST, ValueError) as error:
                 if is_of_wrong_type(error):
-                    self._alarm()
+                    if self._alarms.take(time.monotonic()):
+                        logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
                     return self._own.acquire(key, rate)
                 self._retry_at = time.monotonic() + _PAUSE
                 self._log_once(error)
@@ -84,12 +86,6 @@ class RedisRateLimiter:
             logger.warning("connection to Redis lost (%s); meanwhile rate limits hold for each replica alone", name)
         else:
             logger.warning("connection to Redis restored; rate limits hold for all replicas together")
-
-    def _alarm(self) -> None:
-        now = time.monotonic()
-        if self._alarmed_at is None or now - self._alarmed_at >= _ALARM_PAUSE:
-            self._alarmed_at = now
-            logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
 
     async def close(self) -> None:
         await self._redis.aclose()

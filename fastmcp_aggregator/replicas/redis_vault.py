@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -99,22 +99,13 @@ class RedisVault(Vault):
         ends = float(until)
         return None if ends and ends <= self._clock() else document
 
-    def _lost(self) -> _Lost:
-        return _Lost(str(self))
-
-
-class _Lost:
-    """Translates what is raised when Redis cannot be asked."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, LOST):
-            raise VaultError(f"{self._where} cannot be asked ({error.__class__.__name__})") from None
+    @contextmanager
+    def _lost(self) -> Iterator[None]:
+        """Translate what is raised when Redis cannot be asked."""
+        try:
+            yield
+        except LOST as error:
+            raise VaultError(f"{self} cannot be asked ({error.__class__.__name__})") from None
 
 
 def _key_of(place: str) -> str:
