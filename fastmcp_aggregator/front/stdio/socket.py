@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from fastmcp_aggregator.early.front import Handover
-from fastmcp_aggregator.front.stdio.conversation import ConversationWriter
 from fastmcp_aggregator.front.stdio.transport import ClientPipe, OutputPipe, Shortcut, StdioStreams
 
 Say = Callable[[bytes], None]
@@ -38,23 +37,14 @@ async def socket_streams(
     """The client's streams. The socket is closed at the end."""
     output = OutputPipe()
     inlet = ClientPipe(output, on_end, shortcut, Handover(rest=client.rest))
-    if shortcut is not None:
-        shortcut.attach(inlet)
-    output.on_gone, output.on_room = inlet.abandon, inlet.go_on
     await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(output, inlet), client.peer)
 
     def say(line: bytes) -> None:
         with suppress(OSError):
             output.write(line)
 
-    try:
-        writer = ConversationWriter(output, inlet.conversation)
-        yield StdioStreams(inlet.reader, writer, inlet.conversation, client.listed), say
-    finally:
-        if shortcut is not None:
-            shortcut.close()
-        inlet.close()
-        await output.close()
+    async with inlet.streams(client.listed) as streams:
+        yield streams, say
 
 
 class _BothEnds(asyncio.Protocol):

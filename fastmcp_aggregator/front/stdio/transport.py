@@ -110,22 +110,12 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     _redirect_stdio()
     output = OutputPipe()
     inlet = ClientPipe(output, on_end, shortcut, early)
-    if shortcut is not None:
-        shortcut.attach(inlet)
-    output.on_gone, output.on_room = inlet.abandon, inlet.go_on
     await loop.connect_write_pipe(lambda: output, os.fdopen(stdout, "wb", buffering=0))
     with suppress(OSError):
         output.write(early.unwritten)
     await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
-    try:
-        writer = ConversationWriter(output, inlet.conversation)
-        listed = {method: digest_of(result) for method, result in early.answered.items()}
-        yield StdioStreams(inlet.reader, writer, inlet.conversation, listed)
-    finally:
-        if shortcut is not None:
-            shortcut.close()
-        inlet.close()
-        await output.close()
+    async with inlet.streams({method: digest_of(result) for method, result in early.answered.items()}) as streams:
+        yield streams
 
 
 def _own(descriptor: int, flags: int) -> int:
@@ -202,8 +192,10 @@ class ClientPipe(asyncio.Protocol):
     ) -> None:
         """`early` is what has been read already; the client's first request comes once more, if it was answered."""
         self._output = output
+        output.on_gone, output.on_room = self.abandon, self.go_on
         self._answers = JoinedWrites(output.write)
         self._on_end = on_end
+        self._shortcut = shortcut
         self._early = early
         self._is_full = self._is_stuck = False
         self._ahead = 0
@@ -213,6 +205,21 @@ class ClientPipe(asyncio.Protocol):
         self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._answer, self._let_in)
         hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
         self.reader = MessageReader(self, self._refuse, self.conversation.read, **hooks)
+        if shortcut is not None:
+            shortcut.attach(self)
+
+    @asynccontextmanager
+    async def streams(self, listed: Mapping[str, str]) -> AsyncIterator[StdioStreams]:
+        """The streams of a client that is connected at both ends, which are closed at the end."""
+        try:
+            writer = ConversationWriter(self._output, self.conversation)
+            yield StdioStreams(self.reader, writer, self.conversation, listed)
+        finally:
+            if self._shortcut is not None:
+                self._shortcut.close()
+            self._answers.flush()
+            self._transport.close()
+            await self._output.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.ReadTransport = transport  # type: ignore[assignment]
@@ -299,10 +306,6 @@ class ClientPipe(asyncio.Protocol):
         self._is_stuck, self._ahead = False, 0
         if not self._is_full:
             self._transport.resume_reading()
-
-    def close(self) -> None:
-        self._answers.flush()
-        self._transport.close()
 
     def _refuse(self, line: bytes) -> None:
         """JSON-RPC 2.0 §5: what cannot be parsed is answered under the id null."""
