@@ -21,6 +21,7 @@ from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.endpoint import NewEndpoint, endpoint_for
 from fastmcp_aggregator.children.http.credentials import require_credentials
 from fastmcp_aggregator.children.process.process import Launched
+from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.concurrency.shared_context import SharedContext
 from fastmcp_aggregator.config import McpConfig
@@ -165,9 +166,7 @@ class Backend:
         Raises:
             AggregatorError: there is no such server, or nothing runs.
         """
-        if self.runtime is None or key not in self.children:
-            raise AggregatorError(f"there is no server {key!r}; there are: {', '.join(self.children)}")
-        self.runtime.supervisor.restart(key)
+        self._supervisor_of(key).restart(key)
         self._show_again()
 
     def stop(self, key: str) -> None:
@@ -176,9 +175,12 @@ class Backend:
         Raises:
             AggregatorError: there is no such server, or nothing runs.
         """
+        self._supervisor_of(key).halt(key)
+
+    def _supervisor_of(self, key: str) -> Supervisor:
         if self.runtime is None or key not in self.children:
             raise AggregatorError(f"there is no server {key!r}; there are: {', '.join(self.children)}")
-        self.runtime.supervisor.halt(key)
+        return self.runtime.supervisor
 
     def withdraw(self, key: str, tool: str, *, is_out: bool) -> None:
         """Take a tool out of service, by its server's own name, or put it back; until the program ends."""

@@ -42,25 +42,9 @@ _ASSIGNED = re.compile(
     r"(?:(?:--?[A-Za-z]{1,20}(?:-[A-Za-z]{1,20}){0,5}|[A-Za-z_]{1,40})=|[A-Za-z]{1,20}(?:-[A-Za-z]{1,20}){0,5}: ?)"
 )
 _VARIABLE = re.compile(r"[A-Z][A-Z_]{0,40}")
-_WORD = frozenset(
-    [
-        "run",
-        "start",
-        "serve",
-        "server",
-        "stdio",
-        "http",
-        "sse",
-        "mcp",
-        "dlx",
-        "exec",
-        "tool",
-        "x",
-        "/c",
-        "-",
-        ".",
-    ]
-)
+_WORD = frozenset([
+    "run", "start", "serve", "server", "stdio", "http", "sse", "mcp", "dlx", "exec", "tool", "x", "/c", "-", ".",
+])  # fmt: skip
 _SCRIPT = re.compile(r"(?:.*(?=[/\\]))?(?=([/\\]?[A-Za-z_-]{1,32}\d{0,2}\.(?:py|js|mjs|cjs|ts|sh|rb|jar))$)", re.DOTALL)
 _FOLDERS = re.compile(r"(?:\./)?[a-z_]{1,16}(?:/[a-z_]{1,16}){0,3}")
 _URL = re.compile(
@@ -71,43 +55,14 @@ _STEP = re.compile(r"(?i)mcp|sse|api|v\d{1,2}|messages?|http|stream|rpc|servers?
 _QUERY_NAME = re.compile(r"[?&#][A-Za-z_-]{1,32}=")
 _PACKAGE_PART = re.compile(r"[a-z]{0,24}\d{0,2}[a-z]{0,24}")
 _VERSION = re.compile(r"[\^~=]{0,2}v?\d{1,4}(?:\.\d{1,4}){0,3}(?:[.-]?[a-z]{1,6}\.?\d{0,3})?|latest|next|beta")
-_RUNNERS = frozenset(
-    [
-        "npx",
-        "bunx",
-        "pnpm",
-        "yarn",
-        "npm",
-        "bun",
-        "deno",
-        "uvx",
-        "uv",
-        "pipx",
-        "cmd",
-        "docker",
-        "podman",
-        "python",
-        "python3",
-        "py",
-    ]
-)
-_BEFORE_PACKAGE = frozenset(
-    [
-        "-y",
-        "--yes",
-        "-q",
-        "--quiet",
-        "--from",
-        "--package",
-        "--spec",
-        "-m",
-        "--offline",
-        "--isolated",
-        "--rm",
-        "-i",
-        "-it",
-    ]
-)
+_RUNNERS = frozenset([
+    "npx", "bunx", "pnpm", "yarn", "npm", "bun", "deno", "uvx", "uv", "pipx", "cmd", "docker", "podman", "python",
+    "python3", "py",
+])  # fmt: skip
+_BEFORE_PACKAGE = frozenset([
+    "-y", "--yes", "-q", "--quiet", "--from", "--package", "--spec", "-m", "--offline", "--isolated", "--rm", "-i",
+    "-it",
+])  # fmt: skip
 
 
 class Hidden(NamedTuple):

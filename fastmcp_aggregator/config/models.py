@@ -5,7 +5,7 @@ What may be secret is a `SecretStr` or left out of the repr; `label` is what of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -50,24 +50,30 @@ def runner_of(command: str, arguments: Sequence[str]) -> Runner | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StdioServer:
-    """A server that is started as a process. `timeout` is in seconds.
+class _Server:
+    """What every entry has. `timeout` is in seconds.
 
-    `label` is what of the command may be shown on a terminal: variables by name, without arguments.
-    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers. `misspelt`
-    has those of them that are nearly a field, with that field.
+    `label` is what of its command or URL may be shown on a terminal: variables by name, without arguments, user info
+    and query. `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
+    `misspelt` has those of them that are nearly a field, with that field.
     """
 
     key: str
     label: str
-    command: str = field(repr=False)
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, SecretStr] = field(default_factory=dict)
-    cwd: str | None = field(default=None, repr=False)
     timeout: float | None = None
     description: str | None = field(default=None, repr=False)
     extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StdioServer(_Server):
+    """A server that is started as a process."""
+
+    command: str = field(repr=False)
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, SecretStr] = field(default_factory=dict)
+    cwd: str | None = field(default=None, repr=False)
     folder_variables: tuple[str, ...] = ()
     """The variables for the working folder that it was read with."""
     read_in: Callable[[str], StdioServer] | None = field(default=None, repr=False, compare=False)
@@ -84,23 +90,12 @@ class StdioServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteServer:
-    """A server that is reached by HTTP. `timeout` is in seconds.
+class RemoteServer(_Server):
+    """A server that is reached by HTTP."""
 
-    `label` is what of the URL may be shown on a terminal: variables by name, without user info and query.
-    `extras` has the keys of the entry that mean nothing here; they make no difference between two servers. `misspelt`
-    has those of them that are nearly a field, with that field.
-    """
-
-    key: str
-    label: str
     url: str = field(repr=False)
     transport: Literal["http", "sse"] = "http"
     headers: Mapping[str, SecretStr] = field(default_factory=dict)
-    timeout: float | None = None
-    description: str | None = field(default=None, repr=False)
-    extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def plain_headers(self) -> dict[str, str]:
         """The plain values of `headers`, for requests to the server and nothing else."""
@@ -113,7 +108,7 @@ def only_lack_values(problems: Iterable[ConfigProblem]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnresolvedServer:
+class UnresolvedServer(_Server):
     """A server that can be neither started nor reached: variables of its entry have no value, or the entry is wrong.
 
     `label` and `transport` are as far as they can be told; `missing` has the names of the variables, and `problems`
@@ -121,16 +116,10 @@ class UnresolvedServer:
     its `command` or `url` does, or if there is something else.
     """
 
-    key: str
-    label: str
     transport: Literal["stdio", "http"]
     missing: tuple[str, ...]
     problems: tuple[ConfigProblem, ...]
     known: StdioServer | RemoteServer | None = None
-    timeout: float | None = None
-    description: str | None = field(default=None, repr=False)
-    extras: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    misspelt: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def reason(self) -> str:
@@ -179,6 +168,14 @@ class McpConfig:
         """Why some of the servers cannot be started or reached."""
         unresolved = (server for server in self.servers.values() if isinstance(server, UnresolvedServer))
         return tuple(problem for server in unresolved for problem in server.problems)
+
+    @property
+    def known(self) -> Iterator[StdioServer | RemoteServer]:
+        """The servers that can be started or reached, and what is known of those that lack variables."""
+        for server in self.servers.values():
+            known = server.known if isinstance(server, UnresolvedServer) else server
+            if known is not None:
+                yield known
 
     @property
     def path(self) -> Path | None:

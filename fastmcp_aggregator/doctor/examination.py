@@ -102,11 +102,10 @@ def misspelt_fields(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 def silent_servers(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers of a URL on this machine where nobody listens."""
-    for server in config.servers.values():
-        known = server.known if isinstance(server, UnresolvedServer) else server
-        if not isinstance(known, RemoteServer):
+    for server in config.known:
+        if not isinstance(server, RemoteServer):
             continue
-        parts = urlsplit(known.url)
+        parts = urlsplit(server.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         if parts.hostname in _HERE and not _listens(parts.hostname, port):
             message = f"nothing listens at port {port} of this machine; start the server, or change the URL"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
+from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.config.disclosure import shown
 from fastmcp_aggregator.config.models import Runner, runner_of
 from fastmcp_aggregator.doctor.findings import Finding, Source
@@ -28,12 +28,11 @@ _PACKAGE_OPTIONS = {"npx": {"-p", "--package"}, "uvx": {"--from"}, "pipx": {"--s
 
 def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers that run whatever version of a package is the newest."""
-    for server in config.servers.values():
-        known = server.known if isinstance(server, UnresolvedServer) else server
-        if not isinstance(known, StdioServer):
+    for server in config.known:
+        if not isinstance(server, StdioServer):
             continue
         written = source.entry(server.key).get("args")  # with its variables, whose values may be secret
-        found = unpinned(known.command, [str(word) for word in written]) if isinstance(written, list) else None
+        found = unpinned(server.command, [str(word) for word in written]) if isinstance(written, list) else None
         if found is not None:
             index, bare, kind = found
             package = shown("package", bare, "terminal")

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES, child_environment, is_before_uv_sync
-from fastmcp_aggregator.config import McpConfig, StdioServer, UnresolvedServer
+from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
 _RUNNERS = {
@@ -52,8 +52,9 @@ class Program:
 def programs_of(config: McpConfig) -> list[Program]:
     """Each program once, in the order of the servers."""
     found: dict[tuple[str, str | None], None] = {}
-    for server in _stdio(config):
-        found[server.label, location(server)] = None
+    for server in config.servers.values():
+        if isinstance(server, StdioServer):
+            found[server.label, location(server)] = None
     with ThreadPoolExecutor(max_workers=8) as pool:
         versions = pool.map(_version, (path for _, path in found))
         return [Program(command, path, version) for (command, path), version in zip(found, versions, strict=True)]
@@ -61,7 +62,9 @@ def programs_of(config: McpConfig) -> list[Program]:
 
 def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
     """Servers whose program or folder is not there."""
-    for server in _known(config):
+    for server in config.known:
+        if not isinstance(server, StdioServer):
+            continue
         if server.cwd is not None and not Path(server.cwd).is_dir():
             yield source.finding("error", server.key, "its working directory (`cwd`) is not there", "cwd")
         if location(server) is None:
@@ -86,18 +89,6 @@ def location(server: StdioServer) -> str | None:
     if os.path.dirname(command) and server.cwd is not None:
         command = str(Path(server.cwd) / command)
     return shutil.which(command, path=child_environment(server).get("PATH"))
-
-
-def _known(config: McpConfig) -> Iterator[StdioServer]:
-    """Those that can be started, and what is known of those that lack variables."""
-    for server in config.servers.values():
-        known = server.known if isinstance(server, UnresolvedServer) else server
-        if isinstance(known, StdioServer):
-            yield known
-
-
-def _stdio(config: McpConfig) -> Iterable[StdioServer]:
-    return (server for server in config.servers.values() if isinstance(server, StdioServer))
 
 
 def _version(path: str | None) -> str | None:

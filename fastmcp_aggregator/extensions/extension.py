@@ -39,7 +39,5 @@ class Extension:
     merge: Callable[[ExtensionSettings, ExtensionSettings], ExtensionSettings] = united
     methods: tuple[Method, ...] = ()
     """The requests and notifications that it adds, as rows of the table of methods."""
-    requires_client: bool = False
-    """Whether its requests are for clients alone that declare it."""
     rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
     """By method, what has addresses in its result, or, of a list, in each item."""

@@ -16,7 +16,6 @@ TASKS = Extension(
     "io.modelcontextprotocol/tasks",
     eras=MODERN,
     methods=(TASKS_GET, TASKS_UPDATE, TASKS_CANCEL, TASK_CHANGED),
-    requires_client=True,
 )
 
 

@@ -29,12 +29,8 @@ from fastmcp_aggregator.naming.rules import loose
 from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.section import Section
-from fastmcp_aggregator.routing.table import Naming, RouteTable, offered
+from fastmcp_aggregator.routing.table import KEY_HEAD, Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
-
-_HEAD = 40
-"""Characters of a server key that stand in front of the hash even in the shortest name for a strict client."""
-
 
 _AT_A_TIME = 0.005
 """Seconds for which a table is made before others have a turn."""
@@ -415,7 +411,7 @@ class Directory:
         return found if found is not None or not mark or key == owner else key
 
     def _may_own(self, child: Child, name: str) -> bool:
-        return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:_HEAD])
+        return not self.naming.prefix or loose(name[:256]).startswith(loose(child.key)[:KEY_HEAD])
 
 
 def _differ(before: Mapping[str, Section], after: Mapping[str, Section], kind: Kind) -> bool:

@@ -54,7 +54,7 @@ Claim = tuple[int, int, int]
 """The level of a claim to a name, and the places of the child and of the component: the least has it."""
 _UNDERSTOOD = 2
 """The level of a spelling that no client is shown."""
-_HEAD = 40
+KEY_HEAD = 40
 """Characters of a key, as the strictest client writes it, that stand in front of each spelling with the key."""
 
 
@@ -393,7 +393,7 @@ class RouteTable:
 
     def begins_like_another(self, name: str, child: Child) -> bool:
         """Whether a name begins with a key that is longer than this child's, be its server here or not."""
-        start = loose(name[:_HEAD])
+        start = loose(name[:KEY_HEAD])
         return any(start[:end] in self._heads for end in range(len(_head_of(child.key)) + 1, len(start) + 1))
 
     def _is_open(self, kind: Kind, name: str, best: Claim, claimants: Sequence[Child]) -> bool:
@@ -410,7 +410,7 @@ class RouteTable:
 
     def _claimants(self, kind: Kind, name: str) -> Iterable[Child]:
         if kind in NAMED:
-            with_key = self._beginning(loose(name[:_HEAD]))
+            with_key = self._beginning(loose(name[:KEY_HEAD]))
             if self._prefix:
                 key, mark, _ = name.partition(":")
                 if mark and (key in self._by_key or key in self._others):
@@ -529,7 +529,7 @@ class RouteTable:
 
 def _head_of(key: str) -> str:
     """What each spelling with a server's key begins with, as the strictest client writes it."""
-    return loose(f"{key}_")[:_HEAD]
+    return loose(f"{key}_")[:KEY_HEAD]
 
 
 def offered(catalogue: Catalogue | None, kind: Kind) -> Sequence[Component]:
