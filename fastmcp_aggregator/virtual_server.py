@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -46,7 +46,7 @@ from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.front.stdio.socket import Say, SocketClient, socket_streams
 from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.library_internals import sdk_server_of, session_endpoint_of
+from fastmcp_aggregator.library_internals import SessionEndpoint, sdk_server_of, session_endpoint_of
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -157,13 +157,8 @@ class VirtualServer(FastMCP[None]):
             with temporary_log_level(log_level), pipe_client(_working_folder()):
                 failed = None
                 async with self.serving() as stop, stdio_streams(stop.set, front) as streams:
-                    server = sdk_server_of(self)
-                    options = server.create_initialization_options()
-                    serving = server.run(streams.read, streams.write, options)
-                    finish = partial(streams.finish, self._pipeline.in_flight)
-                    starting = self._until_ready(streams, front, keep_answers)
                     try:
-                        await serve_until(stop, serving, starting, finish=finish)
+                        await self._serve_streams(streams, stop, self._until_ready(streams, front, keep_answers))
                     except StartupError as error:
                         failed = error  # raised out here, because the SDK's streams would wrap it into a group
                 if failed is not None:
@@ -171,6 +166,14 @@ class VirtualServer(FastMCP[None]):
         finally:
             PIPE_FRONT.reset(before)
             reset_transport(token)
+
+    async def _serve_streams(
+        self, streams: StdioStreams, stop: asyncio.Event, starting: Coroutine[Any, Any, None]
+    ) -> None:
+        """Serve one client until it has left or `stop` is set, and what it has asked is answered."""
+        server = sdk_server_of(self)
+        serving = server.run(streams.read, streams.write, server.create_initialization_options())
+        await serve_until(stop, serving, starting, finish=partial(streams.finish, self._pipeline.in_flight))
 
     async def _until_ready(self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None) -> None:
         """Wait until lists can be answered; then see to the early answers, the last ones and the next ones."""
@@ -224,10 +227,7 @@ class VirtualServer(FastMCP[None]):
         with pipe_client(client.working_folder, is_one_of_many=True) as one:
             async with socket_streams(client, stop.set, front) as (streams, say):
                 on_served(front, say)
-                server = sdk_server_of(self)
-                serving = server.run(streams.read, streams.write, server.create_initialization_options())
-                finish = partial(streams.finish, self._pipeline.in_flight)
-                await serve_until(stop, serving, self._follow_lists(streams, front, keep, one), finish=finish)
+                await self._serve_streams(streams, stop, self._follow_lists(streams, front, keep, one))
 
     async def _follow_lists(
         self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None, client: PipeClient
@@ -321,14 +321,12 @@ class VirtualServer(FastMCP[None]):
         app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)
-        app.user_middleware = stack_of(
-            parts, options, checks, self._shortcut(app, path), session_endpoint_of(app, path)
-        )
+        endpoint = session_endpoint_of(app, path)
+        app.user_middleware = stack_of(parts, options, checks, self._shortcut(endpoint, path), endpoint)
         return app
 
-    def _shortcut(self, app: Starlette, path: str) -> Middleware | None:
+    def _shortcut(self, endpoint: SessionEndpoint | None, path: str) -> Middleware | None:
         """The layer of the fast path, for an app of streamable HTTP."""
-        endpoint = session_endpoint_of(app, path)
         if endpoint is None or self.settings.resumable == "always" or not self.settings.fast_path:
             return None
         return Middleware(

@@ -30,6 +30,7 @@ ANSWERS_SIZE_LIMIT = 64 * 1024**2
 _MOST_FILES = 5000
 """What the answers may depend on, at most."""
 _MOST_CLIENTS = 4
+_SECRET, _SECRET_BYTES = "secret", 32
 _OURS = "FASTMCP_AGGREGATOR_"
 _OF_COMMANDS = "FASTMCP_AGGREGATOR_API_KEY"
 """What commands tell an instance that they ask; no setting."""
@@ -181,27 +182,32 @@ def digest_of(data: bytes, key: bytes = b"") -> str:
     return blake2b(data, digest_size=20, key=key).hexdigest()
 
 
-def made_secret() -> bytes:
-    """The secret of this user, which is made if there is none yet; the same for all who ask at once.
+def made_secret(folder: str | None = None) -> bytes:
+    """The secret of a folder, by default that of this user's catalogues. It is made if there is none yet, or a damaged
+    one; the same for all who ask at once.
 
     Raises:
         OSError: it can neither be read nor made.
     """
-    if (known := _secret()) is not None:
-        return known
-    folder = _folder()
+    folder = _folder() if folder is None else folder
+    path = os.path.join(folder, _SECRET)
+    if (known := _content_of(path)) is not None:
+        if len(known) == _SECRET_BYTES:
+            return known
+        os.unlink(path)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    temporary = os.path.join(folder, f".secret.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Linked into its place, so that nobody ever reads half of it.
+    temporary = os.path.join(folder, f".{_SECRET}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(os.urandom(32))
+            file.write(os.urandom(_SECRET_BYTES))
         with suppress(FileExistsError):
-            os.link(temporary, os.path.join(folder, "secret"))
+            os.link(temporary, path)
     finally:
         os.unlink(temporary)
-    if (made := _secret()) is None:
-        raise OSError(errno.EACCES, "it is not this user's alone, or damaged", os.path.join(folder, "secret"))
+    if (made := _content_of(path)) is None:
+        raise OSError(errno.EACCES, "it is not this user's alone", path)
     return made
 
 
@@ -215,8 +221,8 @@ def _path_of(name: str) -> str:
 
 def _secret() -> bytes | None:
     """That of the folder of catalogues, which is made with the first of them."""
-    secret = _content_of(os.path.join(_folder(), "secret"))
-    return secret if secret is not None and len(secret) == 32 else None
+    secret = _content_of(os.path.join(_folder(), _SECRET))
+    return secret if secret is not None and len(secret) == _SECRET_BYTES else None
 
 
 def _content_of(path: str) -> bytes | None:

@@ -16,6 +16,8 @@ from typing import Any
 Message = dict[str, Any]
 """JSON."""
 OnMessage = Callable[[Message], None]
+PeerHandler = Callable[[Message, OnMessage], Awaitable[Message]]
+"""Answers a request; the second argument sends a stream part."""
 
 
 class PeerLostError(Exception):
@@ -34,8 +36,8 @@ class PeerEvents:
     """Handle a notice. Must not block."""
     on_missed: Callable[[], None]
     """Handle that notices may have been lost. Must not block."""
-    answer: Callable[[Message, OnMessage], Awaitable[Message]]
-    """Answer a request; the second argument sends a stream part. Cancelled when the requester gives up.
+    answer: PeerHandler
+    """Cancelled when the requester gives up.
 
     Raises: MalformedMessageError, if it is none."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerLostError
+from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerHandler, PeerLostError
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ _LIVENESS_INTERVAL = 5.0
 """Seconds between two checks whether the replica that is to answer is still there."""
 TOO_LARGE: Message = {"too_large": True}
 """In place of an answer that is larger than replicas send."""
-
-PeerHandler = Callable[[Message, OnMessage], Awaitable[Message]]
 
 
 class Rpc:

@@ -65,6 +65,14 @@ def test_what_is_kept_comes_back_as_it_was_and_is_for_its_owner_alone(folder: Pa
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_a_damaged_secret_is_made_anew(folder: Path) -> None:
+    keep(CatalogueStore(folder), program())
+    (folder / "secret").write_bytes(b"half")
+    assert known(CatalogueStore(folder), program()).by_kind is None
+    keep(CatalogueStore(folder), program())
+    assert known(CatalogueStore(folder), program()).by_kind == {"any": KNOWN}
+
+
 def test_what_a_server_has_shown_is_kept_beside_its_catalogue_and_added_to(folder: Path) -> None:
     store = CatalogueStore(folder)
     fingerprint = known(store, program()).fingerprint

@@ -36,6 +36,7 @@ from fastmcp_aggregator.catalogue.persisted.document import (
 from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
+from fastmcp_aggregator.early.answers import made_secret
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -47,7 +48,6 @@ CATALOGUE_SIZE_LIMIT = 16 * 1024**2
 MOST_FILES = 500
 """In the folder; the oldest go first."""
 _SUFFIX = ".catalogue.json"
-_SECRET = "secret"
 _EXIT_BOUND = 1.0
 """Seconds that the program's exit waits for what is being written."""
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
@@ -222,7 +222,9 @@ class CatalogueStore:
         """That of the folder, which is made with it; one that nobody else has, if it cannot be."""
         if self._secret is None:
             try:
-                self._secret = _secret_in(self.folder)
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _require_ours(self.folder)
+                self._secret = made_secret(str(self.folder))
             except (OSError, UnusableDocument) as error:
                 why = error.strerror if isinstance(error, OSError) else str(error)
                 self._report("folder", f"catalogues cannot be kept in {self.folder}: {why}")
@@ -233,28 +235,6 @@ class CatalogueStore:
         if what not in self._reported:
             self._reported.add(what)
             logger.warning("%s; the servers are asked, as without a catalogue", text)
-
-
-def _secret_in(folder: Path) -> bytes:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _require_ours(folder)
-    path = folder / _SECRET
-    with suppress(FileExistsError):
-        # Linked into its place, so that nobody ever reads half of it.
-        temporary = folder / f".{_SECRET}.{os.getpid()}.{secrets.token_hex(4)}"
-        if not path.exists():
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(32))
-            try:
-                os.link(temporary, path)
-            finally:
-                temporary.unlink()
-    secret, _ = _content_of(path)
-    if len(secret) != 32:
-        path.unlink()
-        raise UnusableDocument("its secret was damaged; a new one is made at the next start")
-    return secret
 
 
 def _content_of(path: Path) -> tuple[bytes, float]:
