@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from support.doubles import Clock
 
 from fastmcp_aggregator.local_hub.dashboard import Doors
 
@@ -21,16 +22,9 @@ async def path_of(request: Request) -> PlainTextResponse:
 def unheard(*_: str) -> None: ...
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from starlette.authentication import SimpleUser
 from starlette.responses import PlainTextResponse
 from support.credentials import Credentials
 from support.memory import build_aggregator
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import elapsed
 
 from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.auth.claims import CLAIM, claim_of
@@ -82,16 +82,6 @@ async def test_a_client_without_an_address_is_told_of_too() -> None:
     assert told == [("", "/mcp", NOBODY)]
 
 
-def seconds_of(work: Coroutine[Any, Any, None]) -> float:
-    """How long it takes, by a clock that jumps."""
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(work)
-        return loop.time()
-    finally:
-        loop.close()
-
-
 def test_an_address_that_goes_on_with_wrong_credentials_is_answered_in_turns() -> None:
     async def flood() -> None:
         for _ in range(40):
@@ -99,7 +89,7 @@ def test_an_address_that_goes_on_with_wrong_credentials_is_answered_in_turns() -
         await told_of(401, [], app=app, client=("198.51.100.1", 9))
 
     app = AuthenticationFailures(PlainTextResponse("", 401), lambda *failure: None)
-    assert 0.1 < seconds_of(flood()) < 0.5
+    assert 0.1 < elapsed(flood()) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -123,12 +113,7 @@ def test_what_is_answered_without_credentials_takes_turns_but_no_look(
             assert (await told_of(0, [], app=app, path=path, user=user))[1] == status
 
     app = AuthenticationFailures(PlainTextResponse("", status), lambda *failure: None)
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(flood())
-        assert (0.1 < loop.time() < 0.5) if is_slowed else loop.time() == 0
-    finally:
-        loop.close()
+    assert (0.1 < elapsed(flood()) < 0.5) if is_slowed else elapsed(flood()) == 0
 
 
 @pytest.mark.parametrize("header", ["authorization", "x-api-key"])
@@ -151,11 +136,7 @@ def test_who_has_a_key_waits_for_nobody_else_of_the_address(tmp_path: Path, head
             assert not all(each.done() for each in flood)
             await asyncio.gather(*flood)
 
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(work())
-    finally:
-        loop.close()
+    elapsed(work())
 
 
 def test_who_has_authenticated_but_lacks_a_scope_slows_nobody_else_of_the_address() -> None:
@@ -168,7 +149,7 @@ def test_who_has_authenticated_but_lacks_a_scope_slows_nobody_else_of_the_addres
         for _ in range(40):
             await told_of(0, [], app=app, user=user)
 
-    assert 0.1 < seconds_of(flood()) < 0.5
+    assert 0.1 < elapsed(flood()) < 0.5
     assert [*refused.lately] == [CLAIMS[CLAIM].bare]
 
 
@@ -180,12 +161,7 @@ def test_who_asks_for_groups_of_others_takes_turns(group: str) -> None:
             await told_of(0, [], app=app, user=user)
 
     app = Membership(PlainTextResponse(""), group, "/mcp", lambda *_: None, RefusedCallers())
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(flood())
-        assert (0.1 < loop.time() < 0.5) if group == "docs" else loop.time() == 0
-    finally:
-        loop.close()
+    assert (0.1 < elapsed(flood()) < 0.5) if group == "docs" else elapsed(flood()) == 0
 
 
 def test_requests_for_another_host_take_turns() -> None:
@@ -194,7 +170,7 @@ def test_requests_for_another_host_take_turns() -> None:
             assert (await told_of(0, [(b"host", b"evil.example")], app=app, server=("127.0.0.1", 80)))[1] == 421
 
     app = HostGuard(PlainTextResponse(""), {"mode": "auto"}, (), lambda *_: None, RefusedCallers())
-    assert 0.1 < seconds_of(flood()) < 0.5
+    assert 0.1 < elapsed(flood()) < 0.5
 
 
 async def test_what_is_not_http_passes() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fuzzing import SCALE, Draw, Watch, draws
 from garbage import Garbage, client_messages, server_messages, written
+from support.doubles import NoFlowControl
 
 from fastmcp_aggregator.message_streams import MessageReader
 from fastmcp_aggregator.pipe.lines import LineSplitter
@@ -21,12 +22,6 @@ LINES = 50
 GOOD = [*client_messages(modern=False), *client_messages(modern=True), *server_messages()]
 
 
-class NoValve:
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
 class Read:
     """What came of a stream of bytes."""
 
@@ -34,7 +29,7 @@ class Read:
         self.lines: list[bytes] = []
         self.junk: list[bytes] = []
         splitter = LineSplitter(limit)
-        self._reader = MessageReader(NoValve(), self.junk.append)
+        self._reader = MessageReader(NoFlowControl(), self.junk.append)
         for chunk in chunks:
             self._take(splitter.feed(chunk))
         self._take(splitter.end())

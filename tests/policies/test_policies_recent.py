@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.doubles import call
+from support.doubles import Clock, call
 
 from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.recent import MINUTES, History
-
-
-class Clock:
-    now = 6000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def ended(history: History, server: str, outcome: Any = "ok", seconds: float = 0.01) -> None:
@@ -22,7 +15,7 @@ def ended(history: History, server: str, outcome: Any = "ok", seconds: float = 0
 
 
 def test_calls_are_counted_by_server_and_minute() -> None:
-    clock = Clock()
+    clock = Clock(6000.0)
     history = History(clock)
     for outcome in ("ok", "error", "tool_error", "denied", "cancelled"):
         ended(history, "a", outcome)
@@ -36,7 +29,7 @@ def test_calls_are_counted_by_server_and_minute() -> None:
 
 
 def test_the_quantile_is_about_right() -> None:
-    history = History(Clock())
+    history = History(Clock(6000.0))
     for number in range(1000):
         ended(history, "a", seconds=2.0 if number >= 980 else 0.02)
     ended(history, "b", seconds=0.0)
@@ -46,7 +39,7 @@ def test_the_quantile_is_about_right() -> None:
 
 
 def test_an_hour_is_kept_and_servers_that_are_gone_are_forgotten() -> None:
-    clock = Clock()
+    clock = Clock(6000.0)
     history = History(clock)
     for _ in range(MINUTES + 30):
         ended(history, "a")

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import elapsed
 
 from fastmcp_aggregator.policies import refused_callers
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
-
-
-def elapsed(work: Coroutine[Any, Any, None]) -> float:
-    """The virtual seconds that it takes."""
-    loop = VirtualTimeLoop()
-    try:
-        loop.run_until_complete(work)
-        return loop.time()
-    finally:
-        loop.close()
 
 
 async def flood(callers: RefusedCallers, holder: str, times: int) -> None:

@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from support.wire import EVERYTHING
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.policies.limits import limits_from_settings
-from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_connection import connect
@@ -33,15 +31,6 @@ pytestmark = [needs_redis, pytest.mark.replicas]
 KEY = "a secret that all replicas share, and no other"
 SCOPE = "fastmcp-aggregator:0"
 IGNORED = "ignored messages in Redis"
-
-
-@pytest_asyncio.fixture
-async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
-    server = RedisServer(tmp_path)
-    await server.start()
-    yield server
-    server.stop()
 
 
 @pytest_asyncio.fixture

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from support.redis_server import RedisServer, needs_redis
-from support.wire import PATIENCE
 
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.replicas import redis_connection, vault_from_settings
+from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = [pytest.mark.replicas, needs_redis]
 SECRET = "a secret of thirty-two characters"
-
-
-@pytest_asyncio.fixture
-async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
-    server = RedisServer(tmp_path)
-    await server.start()
-    yield server
-    server.stop()
 
 
 async def test_documents_are_for_those_who_have_the_secret_and_for_their_place(redis: RedisServer) -> None:

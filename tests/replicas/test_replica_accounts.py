@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import pytest_asyncio
 from support.account_server import AccountServer, account_server
 from support.credentials import Credentials
 from support.harness import config
@@ -25,22 +24,12 @@ from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.oauth.account import LoginAccount, keep, kept_accounts
 from fastmcp_aggregator.oauth.tokens import Tokens
 from fastmcp_aggregator.oauth.web import HttpAnswer
-from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 pytestmark = [pytest.mark.replicas, needs_redis]
 SECRET = "a secret of thirty-two characters"
 CALL = {"name": "crm:whoami", "arguments": {}}
-
-
-@pytest_asyncio.fixture
-async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
-    server = RedisServer(tmp_path)
-    await server.start()
-    yield server
-    server.stop()
 
 
 async def replicas(

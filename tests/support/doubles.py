@@ -13,11 +13,19 @@ from fastmcp_aggregator.callers.call import Call
 class Clock:
     """Monotonic seconds, which pass when `now` is set."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
+
+
+class NoFlowControl:
+    """That of what can be read at any pace."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 def call(

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.timings import Timings
+from support.doubles import NoFlowControl
 from support.wire import LEGACY, MODERN, PATIENCE, PipeClient, RawClient, until
 
 __all__ = [
@@ -170,7 +171,7 @@ async def connected(
     front = PipeFront(path) if path is not None and path.is_on else None
     hooks: dict[str, Any] = {} if front is None else {"take": front.take, "on_busy": front.pass_over}
     conversation = Conversation(lambda: requests.has_more, lambda error: replies.feed_data(encode(error)))
-    requests = MessageReader(_NoValve(), lambda line: None, conversation.read, **hooks)
+    requests = MessageReader(NoFlowControl(), lambda line: None, conversation.read, **hooks)
     ends = _Ends(replies, requests, conversation)
     if front is not None:
         front.attach(ends)
@@ -207,12 +208,6 @@ async def connected(
             front.close()
         await asyncio.wait_for(serving, PATIENCE)
         await client.close()
-
-
-class _NoValve:
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 class _Ends:

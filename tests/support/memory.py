@@ -29,6 +29,7 @@ from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError, Phase
 from fastmcp_aggregator.message_streams import MessageWriter
 from fastmcp_aggregator.settings.options import EndpointOptions
+from support.doubles import NoFlowControl
 from support.wire import until
 
 sys.path.append(str(Path(__file__).parent / "programs"))
@@ -140,7 +141,7 @@ class MemoryTransport(WatchedTransport):
     @asynccontextmanager
     async def connect_session(self, *, transport_options: Any = None, **kwargs: Any) -> AsyncIterator[ClientSession]:
         session_kwargs: SessionKwargs = kwargs  # type: ignore[assignment]
-        with self.reader(_Unlimited(), self._count_junk) as reader:
+        with self.reader(NoFlowControl(), self._count_junk) as reader:
 
             def end() -> None:
                 reader.feed_end()
@@ -152,12 +153,6 @@ class MemoryTransport(WatchedTransport):
 
     def _count_junk(self, line: bytes) -> None:
         self.tally.ignored_lines += 1
-
-
-class _Unlimited:
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
 
 
 class MemoryEndpoint(Endpoint):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Coroutine
 from typing import Any
 
 from support.wire import PATIENCE
@@ -47,6 +48,16 @@ class VirtualTimePolicy(asyncio.DefaultEventLoopPolicy):
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return VirtualTimeLoop()
+
+
+def elapsed(work: Coroutine[Any, Any, None]) -> float:
+    """The virtual seconds that it takes, in a loop of its own."""
+    loop = VirtualTimeLoop()
+    try:
+        loop.run_until_complete(work)
+        return loop.time()
+    finally:
+        loop.close()
 
 
 def now() -> float:

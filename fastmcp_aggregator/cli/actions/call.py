@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -88,7 +88,7 @@ async def _call(
     config: McpConfig, settings: AggregatorSettings, name: str, arguments_of: ArgumentsOf, *, as_json: bool
 ) -> int:
     async with started(config, settings) as (app, report):
-        result = await _ask(app, name, arguments_of(_input_schema(app, name)), report)
+        result = await _call_tool(app, name, arguments_of(_input_schema(app, name)), report)
         report.close()
         if as_json:
             put_json(result)
@@ -104,21 +104,7 @@ def _input_schema(app: package.Aggregator, name: str) -> Mapping[str, Any]:
     return schema if isinstance(schema, dict) else {}
 
 
-async def _ask(app: package.Aggregator, name: str, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        report.doing(f"calling {name}: {share}{f', {message}' if message else ''}")
-
-    report.doing(f"calling {name}")
-    return await _call_tool(app, name, arguments, on_progress)
-
-
-async def _call_tool(
-    app: package.Aggregator,
-    name: str,
-    arguments: dict[str, Any],
-    on_progress: Callable[[float, float | None, str | None], Awaitable[None]],
-) -> dict[str, Any]:
+async def _call_tool(app: package.Aggregator, name: str, arguments: dict[str, Any], report: Report) -> dict[str, Any]:
     """The result of `tools/call`, by an ordinary client in memory, with everything that the server has put into it.
 
     Raises:
@@ -130,6 +116,11 @@ async def _call_tool(
     from mcp_types import CallToolRequest, CallToolRequestParams  # noqa: PLC0415
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        report.doing(f"calling {name}: {share}{f', {message}' if message else ''}")
+
+    report.doing(f"calling {name}")
     request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
     async with Client(app, mode="legacy") as client:
         try:
