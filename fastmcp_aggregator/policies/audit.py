@@ -125,13 +125,10 @@ class Audit(Policy):
 
     def record_counts(self) -> None:
         """Record how many refusals have no entry yet, for nobody may be refused any more."""
-        for principal, rate in self._refused.items():
+        for principal, rate in (*self._refused.items(), (ANYONE, self._unauthenticated_rate)):
             if rate.rejected:
                 self._record_count(principal, rate.rejected)
                 rate.rejected = 0
-        if self._unnamed:
-            self._record_count(ANYONE, self._unnamed)
-            self._unnamed = 0
 
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """Record an HTTP request that was refused for its Host or Origin; as `authentication_failed`."""
