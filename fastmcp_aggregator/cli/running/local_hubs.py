@@ -51,12 +51,13 @@ def _status_of(hub_id: str) -> Status | None:
 
 
 def others_of(hub: Status, hubs: Sequence[Status]) -> dict[str, list[str]]:
-    """The other hubs of the same config, by id and name, and in what each differs."""
+    """The other hubs of the same config, as they are told, and in what each differs."""
     mine, found = record_of(hub["id"]) or {}, {}
     for other in hubs:
         record = None if other["id"] == hub["id"] or other["config"] != hub["config"] else record_of(other["id"])
         if record is not None:
-            found[_told(other)] = difference(mine.get("parts") or {}, record.get("parts") or {})
+            told = f"{_named(other)}, which also serves it{_for(other)}"
+            found[told] = difference(mine.get("parts") or {}, record.get("parts") or {})
     return found
 
 
@@ -76,10 +77,18 @@ def chosen(word: str | None, hubs: Sequence[Status]) -> Status | None:
 
 
 def _told(hub: Status) -> str:
-    """Its id, which no other has; its name, which those of other versions may have; and what people know it by."""
-    name = f" ({hub['name']})" if hub["name"] else ""
+    return printable(f"{_named(hub)} serves {hub['config']}{_for(hub)}")
+
+
+def _named(hub: Status) -> str:
+    """Its id, which no other has, and its name, which those of other versions may have."""
+    return f"{hub['id']} ({hub['name']})" if hub["name"] else str(hub["id"])
+
+
+def _for(hub: Status) -> str:
+    """Its clients, by which people know it."""
     clients = ", ".join(client["name"] or "a client" for client in hub.get("clients") or ())
-    return printable(f"{hub['id']}{name} serves {hub['config']}{f' for {clients}' if clients else ''}")
+    return f" for {clients}" if clients else ""
 
 
 def refuse_url(word: str | None, advice: str) -> None:

@@ -89,7 +89,7 @@ def _lines(hub: Status, others: Mapping[str, list[str]]) -> Iterator[str]:
         yield f"           as it was before {change}, which cannot be used: {problem}"
     for other, differs in others.items():
         what = printable(", ".join(differs)) or "nothing"
-        yield f"  differs  in {what} from the hub {printable(other)}, which serves it too"
+        yield f"  differs  in {what} from the hub {printable(other)}"
     if others:
         yield f"           to share one, {how_to_share(chain.from_iterable(others.values()))}"
     yield from _rows("clients", [*_clients(hub["clients"])] or ["none"])
