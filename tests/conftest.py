@@ -13,8 +13,11 @@ os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 
 import functools
 import gc
+import itertools
 import shutil
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpcore2
 import pytest
@@ -42,12 +45,21 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 10)
 
 
+@pytest.fixture(scope="session")
+def cache_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new name for each test."""
+    folder = tmp_path_factory.mktemp("caches")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def usual_settings(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def usual_settings(cache_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Those above, and a cache folder of the test's own, here and in the processes that it starts."""
     for name, value in USUAL.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    folder = next(cache_folders)
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

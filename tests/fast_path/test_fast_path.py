@@ -135,11 +135,12 @@ async def test_calls_in_flight_fail_with_their_server(modern: bool) -> None:
 
 
 async def test_a_deadline_is_kept(modern: bool) -> None:
-    app = build_aggregator(config(a=talking()), call_timeout=1.0)
+    app = build_aggregator(config(a=talking()))
     async with app, connected(app, modern=modern) as client:
         await client.call("a:echo")
+        app._backend.children["a"].calls._deadline = 0.05
         error = await client.error("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
-        assert error["message"] == "server 'a': it did not answer tools/call within 1 s"
+        assert error["message"] == "server 'a': it did not answer tools/call within 0.05 s"
         assert counts(app).taken_over == {"deadline": 1}
         assert app.health()["a"].unanswered == 1
         await is_quiet(app)

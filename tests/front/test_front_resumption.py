@@ -16,6 +16,7 @@ from support.wire_events import Event, EventClient, event_client
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.front.http.resume import event_store
 
 PROGRESS = "notifications/progress"
 IN_TWO_PARTS = [{"progress": [1]}, {"wait": "gate"}, {"progress": [2]}]
@@ -199,7 +200,8 @@ async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_co
             assert await response.rest() == []
 
 
-async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
+async def test_nothing_is_kept_once_the_time_to_come_back_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_store, "_SWEEP_PAUSE", 0.01)
     async with (
         build_aggregator(config(a=talking()), reconnect_wait=0.05, resumable="always") as app,
         served(app) as front,

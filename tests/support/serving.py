@@ -12,6 +12,7 @@ import httpx2
 import uvicorn.server
 
 from fastmcp_aggregator.access.listening import listening_socket, url_of
+from fastmcp_aggregator.front.http import server as http_server
 from fastmcp_aggregator.front.http.server import serve_http
 from support.wire import PATIENCE
 from support.wire_http import HttpClient
@@ -29,6 +30,8 @@ class _Asyncio:
 
 
 uvicorn.server.asyncio = _Asyncio()  # type: ignore[assignment]
+# And at its end, three looks whether somebody has just connected take 3 ms, and not 15.
+http_server._LOOK = 0.001
 
 
 class Served:
@@ -57,9 +60,13 @@ class Served:
     ) -> HttpClient:
         """A client that has done its handshake; `about` has further parameters of `HttpClient`."""
         client = HttpClient(self.url_of(group), modern=modern, name=name, **about)
-        self._stack.push_async_callback(client.close)
+        self._stack.push_async_callback(self._close, client)
         await client.start()
         return client
+
+    async def _close(self, client: HttpClient) -> None:
+        """A server that is to end takes no new connections, which would be tried again after a second."""
+        await client.close(ends_session=not self.stop.is_set())
 
     async def connect_sse(self, group: str | None = None, **about: Any) -> SseClient:
         """A client of the old transport that has done its handshake."""

@@ -31,9 +31,11 @@ Answer = Callable[[str, Message], Message | None]
 
 async def until(condition: Callable[[], Any]) -> Any:
     """Wait until the condition holds; its value."""
+    delay = 0.0005
     async with asyncio.timeout(PATIENCE):
         while not (value := condition()):
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, 0.005)
         return value
 
 

@@ -69,13 +69,13 @@ class HttpClient(RawClient):
             if number == request_id:
                 post.cancel()
 
-    async def close(self) -> None:
+    async def close(self, *, ends_session: bool = True) -> None:
         if self._http.is_closed:
             return
         for post in self._posts.values():
             post.cancel()
         await asyncio.gather(*self._posts.values(), return_exceptions=True)
-        if self._session:
+        if self._session and ends_session:
             with suppress(httpx2.TransportError):
                 await self._http.delete(self._url, headers=self._headers({}))
         await self._http.aclose()
