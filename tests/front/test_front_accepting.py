@@ -45,8 +45,10 @@ async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(t
 
 UNHURRIED = f"""
 import sys
+from fastmcp_aggregator.concurrency import connections
 from fastmcp_aggregator.front.http import server
 server._QUIET_BOUND = {PATIENCE}  # a busy machine takes its time to answer what is in flight
+connections.HEAD_BOUND = 5.0  # for so long, who is silent is waited for
 from fastmcp_aggregator.__main__ import main
 sys.exit(main())
 """

@@ -19,6 +19,7 @@ from support.wire import LEGACY
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children import client_profile
 
 ROOTS = {"roots": {"listChanged": True}}
 ASK_FOR_ROOTS = {"ask": {"a": {"method": "roots/list"}}}
@@ -208,7 +209,10 @@ async def test_a_server_that_keeps_state_has_an_instance_for_each_client_in_the_
 
 
 @pytest.mark.parametrize("is_on_stdio", [False, True])
-async def test_what_a_server_has_shown_counts_from_the_next_start_on(is_on_stdio: bool) -> None:
+async def test_what_a_server_has_shown_counts_from_the_next_start_on(
+    is_on_stdio: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_profile, "_CLIENT_TIMEOUT", 0.01)
     first = hub(talking(), catalogue="on", isolation="shared" if is_on_stdio else "auto")
     if is_on_stdio:
         first._backend.profile.expect_one()
