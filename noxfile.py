@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import zipfile
 from pathlib import Path
 
 import nox
+
+# Sessions start programs again and again: they keep their bytecode, as installed ones do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 nox.needs_version = ">=2025.10"
 nox.options.sessions = ["lint", "types", "tests", "docs", "build"]

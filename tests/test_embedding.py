@@ -16,7 +16,7 @@ from fastmcp.server.transforms import Namespace
 from fastmcp.utilities.tests import run_server_async
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from support.harness import PATIENCE, RawClient, config, connected, free_port, lean, until
+from support.harness import PATIENCE, RawClient, config, connected, free_port, lean, timed, until
 from support.memory import build_aggregator
 from support.serving import served
 from support.wire import until_answered
@@ -31,6 +31,7 @@ from fastmcp_aggregator import (
     StartupError,
     load_config,
 )
+from fastmcp_aggregator.children.timings import Timings
 
 RESOURCES = [{"uri": "note:///a", "name": "a"}]
 TEMPLATES = [{"uriTemplate": "note:///{id}", "name": "notes", "description": "All notes"}]
@@ -160,10 +161,8 @@ async def remote_server(port: int) -> AsyncIterator[None]:
 async def test_a_remote_child_that_goes_away_fails_and_comes_back() -> None:
     port = free_port()
     document = config(team={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": "Bearer s3cret"}})
-    async with (
-        fastmcp_aggregator.build_aggregator(document, strict=False, ready_wait=0.0) as app,
-        connected(app) as client,
-    ):
+    app = fastmcp_aggregator.build_aggregator(document, strict=False, ready_wait=0.0)
+    async with timed(app, Timings(last_ceiling=0.2, crash_loop=1000)), connected(app) as client:
         async with remote_server(port):
             await answering(client)
             assert (await client.call("team:deep:echo"))["tool"] == "echo"

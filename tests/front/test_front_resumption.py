@@ -189,7 +189,10 @@ async def test_a_session_that_is_ended_ends_its_call_though_its_client_was_away_
             assert response.status == 404
 
 
-async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_come_back() -> None:
+async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_store, "_ANSWER_BOUND", 0.05)
     async with place_with() as place:
         async with place.client.call("a:hold") as response:
             first = await response.next()
