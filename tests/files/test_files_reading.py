@@ -27,7 +27,7 @@ from fastmcp_aggregator.files.kept_key import kept_key
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.pinning.pins_file import read_pins
 
-MANY = range(100_000)
+MANY = range(20_000)
 
 
 @pytest.fixture
