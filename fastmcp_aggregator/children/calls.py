@@ -169,7 +169,7 @@ class Calls:
 
     def refusal(self, holder: Holder) -> ChildServerError | None:
         """Why a request would be refused before it is sent, or waits; None: it would not."""
-        now, has_slot = self._clock(), self._limiter.has_free(holder)
+        now, has_slot = self._clock(), self._limiter.slots.has_room(holder)
         seconds = self.breaker.remaining(now)
         if seconds is not None and not (has_slot and self.breaker.may_probe(now)):
             return self._breaker_open(seconds)

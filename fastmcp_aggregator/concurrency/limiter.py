@@ -144,10 +144,6 @@ class FairLimiter:
         """A slot, still to be entered and acquired."""
         return Slot(self, holder)
 
-    def has_free(self, holder: Holder) -> bool:
-        """Whether `acquire_nowait` would take a slot."""
-        return self.slots.has_room(holder)
-
     def acquire_nowait(self, holder: Holder) -> bool:
         """Take a slot if one is free for this holder; nothing of it waits then."""
         if not self.slots.has_room(holder):

@@ -37,7 +37,7 @@ from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.web.account_sites import AccountSites
 from fastmcp_aggregator.web.dashboard.routes import Hub
-from fastmcp_aggregator.web.operations import operator_route
+from fastmcp_aggregator.web.operations import NOT_KEPT, operator_route
 
 _MOST = 32 * 1024
 """Bytes of a form."""
@@ -140,7 +140,7 @@ class AccountPages:
         except VaultError as error:
             return _unreadable(error)
         sites = self._sites.of(principal)
-        return JSONResponse([_described(key, mine.get(key)) for key in sites], headers=_NOT_KEPT)
+        return JSONResponse([_described(key, mine.get(key)) for key in sites], headers=NOT_KEPT)
 
     async def _begin(self, request: Request) -> Response:
         principal, key = principal_in(request.scope), request.path_params["key"]
@@ -173,7 +173,7 @@ class AccountPages:
             redirect = await self._logins.send(login, principal, site)
         except (OAuthError, VaultError) as error:
             return JSONResponse({"error": str(error)}, 502)
-        response = JSONResponse({"address": redirect.address}, headers=_NOT_KEPT)
+        response = JSONResponse({"address": redirect.address}, headers=NOT_KEPT)
         self._set(response, redirect.cookie, redirect.secret)
         return response
 
@@ -197,7 +197,7 @@ class AccountPages:
         keys = {site.url: key for key, site in {**self._sites.of_hub(), **self._sites.of_callers()}.items()}
         known = [each for each in accounts if each.url in keys]
         told = [{**_described(keys[each.url], each), "principal": each.principal} for each in known]
-        return JSONResponse(told, headers=_NOT_KEPT)
+        return JSONResponse(told, headers=NOT_KEPT)
 
     async def _revoke(self, request: Request) -> Response:
         named = await _names_in(request)
@@ -285,9 +285,6 @@ class AccountPages:
 
 def _not_logged_in(error: Exception, status: int) -> Response:
     return _page("Not logged in", f"<p>{html.escape(str(error))}.</p>", status)
-
-
-_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 def _described(key: str, account: Tokens | None) -> dict[str, Any]:

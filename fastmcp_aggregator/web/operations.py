@@ -34,6 +34,7 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
 
+NOT_KEPT = {"Cache-Control": "no-store"}
 _STDERR_LINES = 500
 _LONGEST = 1024
 """Characters of a tool's name, or a digest."""
@@ -99,7 +100,7 @@ class _Operations:
         if key not in self._hub.children:
             return _no_server(key)
         self._record(request, "stderr", key)
-        return JSONResponse({"lines": self._hub.children[key].stderr(_STDERR_LINES)}, headers=_NOT_KEPT)
+        return JSONResponse({"lines": self._hub.children[key].stderr(_STDERR_LINES)}, headers=NOT_KEPT)
 
     async def withdraw(self, request: Request) -> Response:
         return await self._serve_tool(request, "withdraw", is_out=True)
@@ -111,7 +112,7 @@ class _Operations:
         keys = keys_of(self._hub.auth)
         self._record(request, "keys", None)
         found = [] if keys is None else [_described(key, keys.last_used.get(key.id)) for key in keys.all()]
-        return JSONResponse({"keys": found}, headers=_NOT_KEPT)
+        return JSONResponse({"keys": found}, headers=NOT_KEPT)
 
     async def pins(self, request: Request) -> Response:
         pins = self._hub.pins
@@ -121,7 +122,7 @@ class _Operations:
         found = [] if pins is None else await asyncio.to_thread(pins.differences)
         told = [{"server": each.server, "what": each.subject, "kind": each.kind, "diff": diff(each)} for each in found]
         about = {"is_on": pins is not None, "offers": offers, "differences": told}
-        return JSONResponse(about, headers=_NOT_KEPT)
+        return JSONResponse(about, headers=NOT_KEPT)
 
     async def approve(self, request: Request) -> Response:
         """Only what was looked at: a server may offer something else by the time that it is approved."""
@@ -157,9 +158,6 @@ class _Operations:
 
     def _record(self, request: Request, operation: str, key: str | None, **about: Any) -> None:
         self._hub.policies.operated(principal_in(request.scope), operation, key, **about)
-
-
-_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 def _no_server(key: str) -> Response:
