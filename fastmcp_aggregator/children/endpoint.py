@@ -30,7 +30,6 @@ _EXIT_CODE_WAIT = 0.5
 """Seconds between the end of a child's output and its exit code, at most."""
 _SUMMARIZED = 100
 """Lines of stderr, at most, that are searched for the reason."""
-"""Programs that fetch what they run, if it is not there."""
 
 Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 

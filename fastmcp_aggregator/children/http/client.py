@@ -36,6 +36,7 @@ from fastmcp_aggregator.children.http.event_streams import (
     read_start,
 )
 from fastmcp_aggregator.children.http.failures import (
+    BROKEN,
     cancelled_id,
     compressed,
     is_within_origin,
@@ -71,7 +72,6 @@ _MOST_RENEWALS = 3
 _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
 """Of one account; what has more is thrown away."""
 _MOST_JARS = 1000
-_BROKEN = HttpFailure("broken", "the connection broke before it had answered")
 _NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
@@ -155,7 +155,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         finally:
             self._responses.pop(asked, None)
         if received is None:
-            return _json_response(self._error_for(request, _BROKEN))
+            return _json_response(self._error_for(request, BROKEN))
         response, body = received
         if body is None:
             self._has_answered, self.failure = True, None
@@ -340,7 +340,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         if events.failure is None and events.is_resumable and not stream.is_set:
             child_has_hung_up()
             return  # the SDK asks for the rest
-        failure = events.failure or _BROKEN
+        failure = events.failure or BROKEN
         if not stream.is_set:
             self._note(failure)
         yield b"event: message\ndata: " + self._error_for(request, failure) + b"\n\n"

@@ -162,9 +162,7 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
     root = Location("settings")
     for key, server in config.servers.items():
         access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
-        if access == RemoteAccess():
-            continue
-        if isinstance(server, UnresolvedServer):
+        if access == RemoteAccess() or isinstance(server, UnresolvedServer):
             continue
         if isinstance(server, StdioServer):
             place.report(

@@ -28,6 +28,7 @@ _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":')
 """How a request begins as the SDK writes it, whose arguments then need not be parsed."""
 _STATUS = re.compile(r"[45]\d\d\b")
 _CODING = re.compile(r"[a-z0-9-]{1,20}")
+BROKEN = HttpFailure("broken", "the connection broke before it had answered")
 
 
 def too_large(limit: int) -> HttpFailure:
@@ -66,7 +67,7 @@ def of_exception(error: Exception) -> HttpFailure:
         return HttpFailure("unreachable", _unconnected(error))
     if isinstance(error, httpx2.TimeoutException):
         return HttpFailure("broken", "it did not answer in time")
-    return HttpFailure("broken", "the connection broke before it had answered")
+    return BROKEN
 
 
 def _unconnected(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.http.client import RemoteHttp
 from fastmcp_aggregator.children.http.credentials import Credentials
+from fastmcp_aggregator.children.http.failures import BROKEN
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
@@ -54,7 +55,7 @@ class RemoteTransport(WatchedTransport):
             reason = "it redirects again and again, or in a way that is not followed; check its `url`"
             return RemoteFailure(error.code, HttpFailure("status", reason))
         if error.code == CONNECTION_CLOSED and error.message.startswith(_GIVEN_UP):
-            return RemoteFailure(error.code, HttpFailure("broken", "the connection broke before it had answered"))
+            return RemoteFailure(error.code, BROKEN)
         return error
 
     @asynccontextmanager
