@@ -37,7 +37,7 @@ from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
-from fastmcp_aggregator.front.http.rest import json_route
+from fastmcp_aggregator.front.http.rest import endpoint_with_slash, json_route
 from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
@@ -318,6 +318,8 @@ class VirtualServer(FastMCP[None]):
         wrap_lifespan(app, self._backend.sharing)
         if options.get("transport") != "sse":
             app.router.routes.extend(sse_routes(self, path, self.policies, self._group_id))
+        if not path.endswith("/"):
+            app.router.routes.append(endpoint_with_slash(self, path))
         app.router.routes.append(json_route(self, self._directory, path))
         groups = [] if beside is None else [beside(app)]
         checks = None if is_behind_checks else Checks(host_guard_of(app), groups)

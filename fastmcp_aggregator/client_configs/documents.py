@@ -88,7 +88,21 @@ def without_entry(text: str, format_: Format, path: Sequence[str], key: str) -> 
     if key not in holder:
         return text
     holder.remove(key)
-    return tomlkit.dumps(document)
+    return _with_comments(text, tomlkit.dumps(document))
+
+
+def _with_comments(text: str, rest: str) -> str:
+    """The rest of a text with the comments that ended what was taken out, which belong to what comes next."""
+    begin = next((i for i, (a, b) in enumerate(zip(text, rest, strict=False)) if a != b), min(len(text), len(rest)))
+    begin = text.rfind("\n", 0, begin) + 1
+    end = begin + len(text) - len(rest)
+    if text[:begin] + text[end:] != rest:
+        return rest
+    lines = text[begin:end].splitlines(keepends=True)
+    content = [number for number, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")]
+    after = lines[content[-1] + 1 if content else 0 :]
+    first = next((number for number, line in enumerate(after) if line.strip()), len(after))
+    return text[:begin] + "".join(after[first:]) + text[end:]
 
 
 def _table(entry: Mapping[str, Any]) -> Any:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import os
 import re
 import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from typing import Any
 from fastmcp_aggregator.client_configs.documents import read, with_entry, without_entry
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import STANDARD, ClientConfig
+from fastmcp_aggregator.client_configs.secrets import shown_texts
 from fastmcp_aggregator.client_configs.translation import translated
-from fastmcp_aggregator.config.disclosure import DOTS
+from fastmcp_aggregator.config.disclosure import DOTS, hidden_in
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.config.expansion import Measured, TooLong, expand
 from fastmcp_aggregator.early.reading import read_bytes
@@ -39,7 +41,8 @@ _EPHEMERAL = re.compile(r"[/\\](archive|builds|environments)-v\d+[/\\]")
 _SHOWN = re.compile(
     r"""
       [\s\[\]{},]+ | (?:true|false|null)(?![\w"'-])                     # what holds values, and these three
-    | (?:"[\w./ :@+-]{1,64}" | [A-Za-z_][\w.-]{0,63}) (?: \s*:\s | \s+=\s )  # the name of a value
+    | "[\w./ :@+-]{1,64}" \s*:\s*                                      # the name of a value
+    | (?:"[\w./ :@+-]{1,64}" | [A-Za-z_][\w.-]{0,63}) \s+=\s
     | (?<=\[) [A-Za-z_][\w."-]{0,63} (?=\]$)                             # the name of a table
     """,
     re.VERBOSE,
@@ -279,11 +282,18 @@ def _words_for(path: Path) -> Iterator[None]:
         raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
 
 
-def shown_diff(change: Change, ours: Mapping[str, Any]) -> Iterator[str]:
-    """The difference line by line. Of what is not in `ours` there are names and brackets, and dots for the rest."""
-    before = (change.before or "").splitlines()
-    after = (change.after or "").splitlines()
-    own = set(_texts(ours))
+def shown_diff(change: Change, client: ClientConfig, ours: Mapping[str, Any]) -> Iterator[str]:
+    """The difference line by line; what may not be shown, and is not in `ours`, is dots. Of a file of one line it is
+    that of its values, one a line.
+    """
+    texts = [change.before or "", change.after or ""]
+    documents = [_document(client, text, change.path) for text in texts]
+    if client.format == "json" and any(text.strip() and "\n" not in text.strip() for text in texts):
+        texts = [json.dumps(each, indent=2, ensure_ascii=False) if each else "" for each in documents]
+    before, after = (text.splitlines() for text in texts)
+    own = {*_texts(ours), *(text for document in documents for text in _plain(document))}
+    models = [model for document in documents if isinstance(model := document.get("model"), str)]
+    own.update(model for model in models if not hidden_in("package", model))
     for line in difflib.unified_diff(before, after, str(change.path), str(change.path), n=2, lineterm=""):
         is_heading = line.startswith(("---", "+++", "@@"))
         yield line if is_heading else line[:1] + _shown_line(line[1:], own)
@@ -306,6 +316,25 @@ def _shown_line(line: str, own: set[str]) -> str:
         else:  # a comment, a number, or a part of a text of several lines
             return shown + DOTS
     return shown
+
+
+def _document(client: ClientConfig, text: str, path: Path) -> Mapping[str, Any]:
+    with suppress(ConfigError):
+        return read(text, client.format, str(path)) if text.strip() else {}
+    return {}
+
+
+def _plain(value: Any) -> Iterator[str]:
+    """The texts and numbers in a client's file that may be shown as they are."""
+    if isinstance(value, Mapping):
+        yield from shown_texts(value)
+        for item in value.values():
+            yield from _plain(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _plain(item)
+    elif isinstance(value, str | int) and not hidden_in("value", str(value)):
+        yield str(value)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -69,9 +69,9 @@ class ClientConfig:
     """How a client keeps its servers. `user_files` has the user's own first; `project_files` are relative to a project.
 
     `variables` is what it replaces in a value; `timeout_unit` how many milliseconds its `timeout` counts by, if it has
-    one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count;
-    `entry` what an entry for it has besides; `refuses` what of JSON as people write it makes a file one that it cannot
-    read.
+    one; `plain_url` what a `url` without a type means to it; `advice` what a person does for a change to count, and
+    `before` what before it is made; `entry` what an entry for it has besides; `refuses` what of JSON as people write it
+    makes a file one that it cannot read.
     """
 
     id: str
@@ -84,6 +84,7 @@ class ClientConfig:
     timeout_unit: int = 1
     plain_url: Literal["http", "sse"] | None = None
     advice: str = ""
+    before: str = ""
     entry: Mapping[str, Any] = field(default_factory=dict)
     refuses: frozenset[Extra] = frozenset()
 
@@ -129,7 +130,8 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
             (".mcp.json",),
             variables=frozenset({"braced"}),
             entry={"type": "stdio"},
-            advice="It writes this file itself while it runs: close it first, and start it again afterwards.",
+            before="It writes this file itself while it runs: close it first.",
+            advice=_RESTART,
             refuses=_STRICT - {"a byte order mark"},
         ),
         ClientConfig(

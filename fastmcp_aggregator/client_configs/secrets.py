@@ -27,6 +27,19 @@ def masked_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if name in known else DOTS for name, value in seen.items()}
 
 
+def shown_texts(entry: Mapping[str, Any]) -> list[str]:
+    """The texts of an entry that a person may see as they are."""
+    texts: list[str] = []
+
+    def keep(field: Field, name: str, text: str) -> str:
+        if not hidden_in(field, text, name):
+            texts.append(text)
+        return text
+
+    _mapped(entry, keep)
+    return texts
+
+
 def with_variables(
     server_key: str, entry: Mapping[str, Any], taken: dict[str, str], is_plain: Callable[[str], bool] = lambda _: False
 ) -> dict[str, Any]:

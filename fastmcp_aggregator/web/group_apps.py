@@ -19,7 +19,7 @@ from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.auth.resource_metadata import GroupMetadata
-from fastmcp_aggregator.front.http.security import Membership, OnDenied
+from fastmcp_aggregator.front.http.security import NOT_FOUND, Membership, OnDenied
 from fastmcp_aggregator.groups import is_group_id
 from fastmcp_aggregator.library_internals import route_path
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -95,7 +95,7 @@ class GroupApps:
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+    await PlainTextResponse(NOT_FOUND, status_code=404)(scope, receive, send)
 
 
 class RunningGroups:

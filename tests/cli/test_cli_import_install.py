@@ -735,6 +735,30 @@ def test_a_server_whose_secrets_have_become_variables_is_moved_if_the_aggregator
     assert list(json.loads(path.read_text())["mcpServers"]) == (["hub"] if is_given else ["github", "hub"])
 
 
+@pytest.mark.parametrize(("given", "is_moved"), [(("y", "y"), True), (("n", "y"), False)])
+def test_on_a_terminal_it_is_asked_whether_servers_that_would_run_twice_are_moved(
+    given: tuple[str, ...], is_moved: bool, run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    run("import", "--from", "cursor", "--output", "mcp.json")
+    screen = answer(monkeypatch, *given)
+    assert run("install", "cursor", "--config", "mcp.json").code == 0
+    question = f"github, time: in {path} as well, so both would run. Take them out of there? [y/N]"
+    assert screen.getvalue().count(question) == 1
+    assert (f"taken out of {path}" in screen.getvalue()) == is_moved
+    assert list(json.loads(path.read_text())["mcpServers"]) == (["hub"] if is_moved else ["github", "time", "hub"])
+
+
+def test_what_is_to_be_done_before_a_file_is_written_is_said_before_the_question(
+    run: Run, here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    screen = answer(monkeypatch, "n")
+    assert run("install", "claude-code", "--config", "mcp.json").code == 1
+    said = screen.getvalue()
+    assert 0 < said.index("close it first") < said.index("Write ")
+
+
 def test_servers_that_were_moved_come_back_to_a_file_that_the_client_has_rewritten(run: Run, here: Machine) -> None:
     path = here.home / ".cursor" / "mcp.json"
     before = json.loads(path.read_text())

@@ -18,6 +18,7 @@ from support.machines import machine, put
 
 from fastmcp_aggregator.client_configs import installing
 from fastmcp_aggregator.client_configs.installing import (
+    Change,
     FileChanged,
     apply,
     backup_of,
@@ -31,6 +32,7 @@ from fastmcp_aggregator.client_configs.installing import (
     told_apart,
 )
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS
+from fastmcp_aggregator.config.disclosure import DOTS
 from fastmcp_aggregator.errors import AggregatorError, ConfigError
 
 TEXTS = {
@@ -232,7 +234,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 def test_the_difference_has_no_line_of_a_longer_text_and_no_token_of_a_comment(tmp_path: Path) -> None:
     text = 'x = """\nsecret-line\n"""\n# ghp_abcdefghijklmnopqrst\n'
     change = installation(CLIENT_CONFIGS["codex"], put(tmp_path / "config", text), "hub", {"command": "x"})
-    shown = "\n".join(shown_diff(change, {}))
+    shown = "\n".join(shown_diff(change, CLIENT_CONFIGS["codex"], {}))
     assert "[mcp_servers.hub]" in shown
     assert "secret-line" not in shown
     assert "ghp_" not in shown
@@ -241,16 +243,46 @@ def test_the_difference_has_no_line_of_a_longer_text_and_no_token_of_a_comment(t
 @pytest.mark.parametrize("client_id", ["cursor", "codex"])
 def test_the_difference_has_dots_for_the_values_of_others(client_id: str, tmp_path: Path) -> None:
     client = CLIENT_CONFIGS[client_id]
-    text = TEXTS[client_id].replace('"x"', '"secret-of-a"')
+    text = TEXTS[client_id].replace('command = "x"', 'command = "x"\nenv = {TOKEN = "secret-of-a"}')
     path = put(tmp_path / "config", text)
     entry = entry_for(client, ["C:\\mcp.json"], {"PATH": str(tmp_path)})
-    shown = "\n".join(shown_diff(installation(client, path, "hub", entry), entry))
+    shown = "\n".join(shown_diff(installation(client, path, "hub", entry), client, entry))
     assert "secret" not in shown
     assert "•••" in shown
     assert "C:\\\\mcp.json" in shown
     assert str(tmp_path) in shown
     assert "command" in shown
     assert ("startup_timeout_sec = 60" in shown) == (client_id == "codex")
+
+
+def test_the_difference_has_what_is_no_secret_also_of_a_file_of_one_line(tmp_path: Path) -> None:
+    client = CLIENT_CONFIGS["cursor"]
+    other = {
+        "command": "npx",
+        "args": ["-y", "some-server@1.2.3", "--key=secret-1"],
+        "env": {"TOKEN": "secret-2"},
+        "timeout": 60,
+        "enabled": True,
+    }
+    text = json.dumps({"model": "gpt-5", "key": "secret-3", "mcpServers": {"a": other}}, separators=(",", ":"))
+    change = Change(put(tmp_path / "mcp.json", text), text, "")
+    lines = [line[1:] for line in shown_diff(change, client, {}) if line.startswith("-") and "---" not in line]
+    expected = json.loads(text.replace("--key=secret-1", DOTS))
+    expected["key"] = expected["mcpServers"]["a"]["env"]["TOKEN"] = DOTS
+    assert json.loads("".join(lines)) == expected
+
+
+@pytest.mark.parametrize("after", ["# more\n", "\n# more\n# and more\n", "\n# of the next\n[another]\nx = 1\n"])
+def test_comments_behind_the_entry_stay_when_it_is_taken_out(after: str, tmp_path: Path) -> None:
+    client, path = CLIENT_CONFIGS["codex"], put(tmp_path / "config.toml", TEXTS["codex"])
+    apply(installation(client, path, "hub", entry_for(client, [], {"PATH": str(tmp_path)})), keeps_backup=False)
+    installed = path.read_text()
+    path.write_text(installed.rstrip("\n") + "\n" + after)
+    change, is_exact = removal(client, path, "hub")
+    assert not is_exact
+    assert after.strip() in (change.after or "")
+    assert "hub" not in (change.after or "")
+    assert tomllib.loads(change.after or "").get("other")
 
 
 def test_the_command_needs_no_search_path() -> None:

@@ -17,6 +17,7 @@ from support.serving import browser
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.front.http.security import NOT_FOUND
 from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.virtual_server import VirtualServer
 
@@ -73,7 +74,7 @@ async def test_group_of_others_is_answered_like_one_that_is_not_there_and_no_app
             await http.post(f"/groups/{group_id}/mcp/tools/call", json=LIST, headers=hub.bob)
             for group_id in ("secret", "default", "none")
         ]
-        assert {(answer.status_code, answer.content) for answer in answers} == {(404, b"Not Found")}
+        assert {(answer.status_code, answer.content) for answer in answers} == {(404, NOT_FOUND.encode())}
         assert hub.made == []
         assert (await http.post("/groups/web/mcp/tools/call", json=LIST, headers=hub.bob)).status_code == 200
     assert hub.made == ["web"]

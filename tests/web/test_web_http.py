@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp_types import HEADER_MISMATCH
@@ -20,6 +21,7 @@ from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.front.http.security import NOT_FOUND
 from fastmcp_aggregator.library_internals import sdk_server_of
 
 GROUPS = {
@@ -226,12 +228,36 @@ async def test_nothing_but_the_probes_is_open_without_credentials(method: str, p
         assert (await http.get("/health")).status_code == 200
 
 
+async def test_a_slash_at_the_end_of_the_endpoint_leads_to_it() -> None:
+    async with served(with_auth(guest=["web"])) as front:
+        async with front.browser(authorization="Bearer guest") as http:
+            for path in ("/groups/web/mcp", "/groups/both/mcp"):
+                answer = await http.post(f"{path}/", json={})
+                is_mine = path == "/groups/web/mcp"
+                assert (answer.status_code, answer.headers.get("location")) == (
+                    (307, "../mcp") if is_mine else (404, None)
+                )
+            assert (await http.post("/groups/web/mcp/", headers={"authorization": "Bearer no"})).status_code == 401
+        url = f"{front.origin}/groups/web/mcp/"
+        async with Client(StreamableHttpTransport(url, auth="guest")) as client:
+            assert await client.list_tools()
+
+
+async def test_a_request_for_another_host_or_of_another_page_is_told_what_an_operator_sets() -> None:
+    async with browser(hub()) as http:
+        answer = await http.get("/health", headers={"host": "hub.example.org"})
+        assert (answer.status_code, "`allowed_hosts`" in answer.text) == (421, True)
+        assert int(answer.headers["content-length"]) == len(answer.content)
+        answer = await http.get("/health", headers={"origin": "https://evil.example"})
+        assert (answer.status_code, "`cors_origins`" in answer.text) == (403, True)
+
+
 async def test_who_may_not_use_a_group_is_told_that_there_is_none() -> None:
     async with browser(with_auth(guest=["web"]), authorization="Bearer guest") as http:
         assert (await http.post("/groups/web/mcp/tools/list")).status_code == 200
         for path in ("/mcp/tools/list", "/groups/both/mcp/tools/list", "/groups/both/mcp", "/mcp"):
             answer = await http.post(path, json={})
-            assert (answer.status_code, answer.text) == (404, "Not Found")
+            assert (answer.status_code, answer.text) == (404, NOT_FOUND)
         assert [group["id"] for group in (await http.get("/groups")).json()] == ["web"]
 
 

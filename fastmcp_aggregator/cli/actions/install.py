@@ -58,12 +58,17 @@ def run(options: argparse.Namespace) -> int:
     environ = _environ(options.env_file)
     unset = missing_variables(served, environ)
     missing = list(missing_programs(config, Source(options.config)))
+    may_move = None if not options.yes and not options.move and may_ask() else bool(options.move)
     while True:
-        change = installation(client, path, options.name, entry, served if options.move else None, environ)
+        change = installation(client, path, options.name, entry, served if may_move else None, environ)
         known = entries_of(client, change.before, path)
+        same, others = told_apart(client, known, served, environ)
+        if same and may_move is None:
+            may_move = agrees(f"{', '.join(same)}: in {path} as well, so both would run. Take them out of there?")
+            continue
         if not options.json:
-            _show(change, entry, unset, options.env_file)
-            _tell_of_others(options, path, *told_apart(client, known, served, environ))
+            _show(change, client, entry, unset, options.env_file)
+            _tell_of_others(options.config, path, same, others, is_moved=bool(may_move))
             for finding in missing:
                 say(f"warning: {finding.server}: {finding.message}.")
             if why := why_unreadable(change.after or "", client):
@@ -71,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE
+        if client.before and not options.json:
+            say(f"{client.label}: {client.before}")
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -91,7 +98,9 @@ def run_uninstall(options: argparse.Namespace) -> int:
             say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
             return FAILED
         if not options.json:
-            put_diff(shown_diff(change, _own(client, entries_of(client, change.before, path)[options.name])))
+            put_diff(shown_diff(change, client, _own(client, entries_of(client, change.before, path)[options.name])))
+            if client.before:
+                say(f"{client.label}: {client.before}")
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -177,8 +186,14 @@ def _entries(config: str) -> Mapping[str, Any]:
     return entries
 
 
-def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, ...]], env_file: str | None) -> None:
-    lines = list(shown_diff(change, entry))
+def _show(
+    change: Change,
+    client: ClientConfig,
+    entry: dict[str, Any],
+    unset: Mapping[str, tuple[str, ...]],
+    env_file: str | None,
+) -> None:
+    lines = list(shown_diff(change, client, entry))
     if lines:
         put_diff(lines)
     else:
@@ -190,19 +205,19 @@ def _show(change: Change, entry: dict[str, Any], unset: Mapping[str, tuple[str, 
             else f"Write their values into {env_file}"
         )
         say(
-            f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which a client that is "
-            f"started from the desktop does not know. {advice}; without them, these fail: {', '.join(unset)}."
+            f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which {client.label} has "
+            f"only if it is started from a shell that has. {advice}; without them, these fail: {', '.join(unset)}."
         )
 
 
-def _tell_of_others(options: argparse.Namespace, path: Path, twice: Sequence[str], others: Sequence[str]) -> None:
+def _tell_of_others(config: str, path: Path, twice: Sequence[str], others: Sequence[str], *, is_moved: bool) -> None:
     """What becomes of servers that the client has already."""
-    if twice and options.move:
-        say(f"{', '.join(twice)}: taken out of {path}, for {options.config} has the same.")
+    if twice and is_moved:
+        say(f"{', '.join(twice)}: taken out of {path}, for {config} has the same.")
     elif twice:
-        say(f"{', '.join(twice)}: in {path} as well as in {options.config}. To take them out of {path}, add --move.")
+        say(f"{', '.join(twice)}: in {path} as well as in {config}. To take them out of {path}, add --move.")
     if others:
-        say(f"{', '.join(others)}: not the same in {path} as in {options.config}; both run. Delete one of them.")
+        say(f"{', '.join(others)}: not the same in {path} as in {config}; both run. Delete one of them.")
 
 
 def _whose_file(options: argparse.Namespace) -> list[str]:

@@ -19,7 +19,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_E
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from fastmcp_aggregator.access.loopback import is_local
@@ -62,6 +62,16 @@ def json_route(app: FastMCP[Any], directory: Directory, path: str) -> Route:
         return response
 
     return guarded_route(f"{path.rstrip('/')}/{{method:path}}", serve, app.auth, methods=["POST"])
+
+
+def endpoint_with_slash(app: FastMCP[Any], path: str) -> Route:
+    """The MCP endpoint's address with a slash at its end, as people write it: leads to the one without."""
+    to = f"../{path.rpartition('/')[2]}"  # whatever a proxy has put before it
+
+    async def lead(_: Request) -> Response:
+        return RedirectResponse(to, 307)
+
+    return guarded_route(f"{path}/", lead, app.auth, methods=["GET", "POST", "DELETE"])
 
 
 async def _answer(app: FastMCP[Any], directory: Directory, method: str, request: Request, request_id: str) -> Response:

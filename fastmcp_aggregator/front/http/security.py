@@ -47,6 +47,12 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 """A name or an address, and a port (RFC 3986, 3.2.2)."""
 _DESCRIPTION = re.compile(rb'error_description="[^"]*"')
+NOT_FOUND = "Not Found: GET /groups lists the groups that you may use"
+"""The answer to who has authenticated, of a group that is not there and of one that is others'."""
+_NOT_ADDRESSED = {
+    421: "Misdirected Request: the server does not go by this name; its operator can add it to `allowed_hosts`",
+    403: "Forbidden Origin: the server's operator can add it to `cors_origins`",
+}
 _WHY_WRONG = (
     "this API key is not known here: it is mistyped, was revoked, or has expired; or the hub cannot use its keys file, "
     "which its log would say"
@@ -114,10 +120,18 @@ class HostGuard:
             await self._app(scope, receive, send)
             return
 
+        is_told = False
+
         async def in_turn(message: Message) -> None:
-            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope and self._refused is not None:
-                await self._refused.refuse(network_of(_address(scope)), scope.get(CONNECTION))
-            await send(message)
+            nonlocal is_told
+            if message["type"] == "http.response.start" and _IS_ADDRESSED not in scope:
+                if self._refused is not None:
+                    await self._refused.refuse(network_of(_address(scope)), scope.get(CONNECTION))
+                if text := _NOT_ADDRESSED.get(message["status"]):
+                    is_told = True
+                    await PlainTextResponse(text, message["status"])(scope, receive, send)
+            if not is_told:
+                await send(message)
 
         await self._guard(scope, receive, in_turn)
         if _IS_ADDRESSED not in scope:
@@ -219,7 +233,7 @@ class Membership:
             if is_somebody and not principal.may_use(self._group_id):
                 self._on_denied(principal, self._group_id, scope["path"], "the caller may not use the group")
                 await self._refused.refuse(principal.bare, scope.get(CONNECTION))
-                await PlainTextResponse("Not Found", status_code=404)(scope, receive, send)
+                await PlainTextResponse(NOT_FOUND, status_code=404)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
