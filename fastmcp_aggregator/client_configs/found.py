@@ -33,6 +33,8 @@ class FoundFile:
     servers: tuple[FoundServer, ...] = ()
     error: str | None = None
     unreadable: str | None = None
+    others: tuple[tuple[str, int], ...] = ()
+    """Other projects with servers in it, which are not taken: their folders, and how many there are."""
     is_of_project: bool = False
     """Whether it was found in the folder that is worked in: whoever made that has written it."""
 
@@ -101,7 +103,8 @@ def _servers(
         for key, raw in entries.items():
             means = translated(raw, client, project)
             servers[key] = FoundServer(key, means, is_aggregator(means.entry))
-    found = FoundFile(client, path, tuple(servers.values()))
+    others = tuple(_other_projects(client, machine, document))
+    found = FoundFile(client, path, tuple(servers.values()), others=others)
     has_servers = servers or client.servers_key in document or client is not STANDARD
     return found if has_servers else replace(found, error=f"has no `{client.servers_key}`")
 
@@ -111,12 +114,22 @@ def _sections(
 ) -> Iterator[tuple[Mapping[str, Any], Path | None]]:
     if isinstance(entries := document.get(client.servers_key), Mapping):
         yield entries, folder
+    if entries := _of_projects(client, document).get(str(machine.project)):
+        yield entries, machine.project
+
+
+def _of_projects(client: ClientConfig, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The servers that Claude Code has for single folders, by folder."""
     projects = document.get("projects") if client.id == "claude-code" else None
-    if isinstance(projects, Mapping):
-        project = projects.get(str(machine.project))
-        entries = project.get("mcpServers") if isinstance(project, Mapping) else None
-        if isinstance(entries, Mapping):
-            yield entries, machine.project
+    known = projects if isinstance(projects, Mapping) else {}
+    found = {folder: about.get("mcpServers") for folder, about in known.items() if isinstance(about, Mapping)}
+    return {folder: entries for folder, entries in found.items() if isinstance(entries, Mapping) and entries}
+
+
+def _other_projects(client: ClientConfig, machine: Machine, document: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for folder, entries in _of_projects(client, document).items():
+        if folder != str(machine.project):
+            yield folder, len(entries)
 
 
 def is_aggregator(entry: object) -> bool:

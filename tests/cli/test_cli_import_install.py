@@ -101,6 +101,20 @@ def test_import_as_json_has_the_same_without_secrets(run: Run) -> None:
     assert SECRET not in ended.out
 
 
+def test_import_says_which_servers_of_other_projects_it_leaves(run: Run, here: Machine) -> None:
+    (path,) = CLIENT_CONFIGS["claude-code"].user_files(here)
+    servers = {"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}}
+    mine = {"mcpServers": {"c": {"command": "z"}}}
+    put(path, json.dumps({"projects": {"/other": servers, "/empty": {}, str(here.project): mine}}))
+    left = "2 servers of /other left out; import in that folder takes them"
+    assert f"  c  stdio  z\n  {left}\n" in run("import", "--from", "claude-code").out
+    told = json.loads(run("import", "--from", "claude-code", "--json").out)
+    assert told["files"][0]["otherProjects"] == {"/other": 2}
+    ended = run("import", "--from", "claude-code", "--output", "mcp.json")
+    assert f"Of what was there:\n  Claude Code: {left}\n" in ended.out
+    assert list(json.loads((here.project / "mcp.json").read_text())["mcpServers"]) == ["c"]
+
+
 def test_import_without_any_server_says_so(run: Run, here: Machine) -> None:
     put(CLIENT_CONFIGS["zed"].user_files(here)[0], "{}")
     ended = run("import", "--from", "zed", "--from", "codex")

@@ -195,6 +195,12 @@ def _shown(files: Sequence[FoundFile]) -> Iterator[str]:
         for server in file.servers:
             yield f"  {server.key:{width}}  {_about(server)}"
             yield from (f"  {'':{width}}  {line}" for line in _details(server))
+        yield from (f"  {line}" for line in _elsewhere(file))
+
+
+def _elsewhere(file: FoundFile) -> Iterator[str]:
+    for folder, number in file.others:
+        yield f"{counted(number, 'server')} of {folder} left out; import in that folder takes them"
 
 
 def _about(server: FoundServer) -> str:
@@ -233,6 +239,7 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDe
                 "client": file.client.id,
                 "path": str(file.path),
                 "error": file.error,
+                "otherProjects": dict(file.others),
                 "servers": {
                     server.key: {
                         "entry": server.translated.entry and masked_entry(server.translated.entry),
@@ -254,10 +261,16 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDe
 
 def _left_behind(files: Sequence[FoundFile]) -> Iterator[str]:
     """What did not come along, by file and server."""
-    remarks = [(file, server, each) for file in files for server in file.servers for each in _remarks(server)]
+    remarks = [
+        f"  {file.client.label}, {server.key}: {remark}"
+        for file in files
+        for server in file.servers
+        for remark in _remarks(server)
+    ]
+    remarks += [f"  {file.client.label}: {line}" for file in files for line in _elsewhere(file)]
     if remarks:
         yield "Of what was there:"
-    yield from (f"  {file.client.label}, {server.key}: {remark}" for file, server, remark in remarks)
+    yield from remarks
 
 
 def _outcome(
