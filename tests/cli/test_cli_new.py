@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.wire import PATIENCE
@@ -48,8 +49,26 @@ def test_the_next_commands_are_those_that_this_machine_has(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: "/bin/uv" if has_uv else None)
     monkeypatch.setattr("fastmcp_aggregator.cli.actions.new._make_repository", lambda _: None)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     assert main(["new", "a", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["nextSteps"][1:3] == steps
+
+
+@pytest.mark.parametrize(
+    ("source", "step"), [("{folder}", "uv add 'fastmcp-aggregator[service] @ {folder}'"), (None, "uv sync")]
+)
+def test_a_project_that_needs_this_package_gets_it_from_where_it_was_installed_from(
+    source: str | None, step: str, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = None if source is None else json.dumps({"url": folder.as_uri(), "dir_info": {}})
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/uv")
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.new._make_repository", lambda _: None)
+    installed = SimpleNamespace(read_text=lambda _: told)
+    monkeypatch.setattr("fastmcp_aggregator.cli.actions.new.distribution", lambda _: installed)
+    monkeypatch.setenv("VIRTUAL_ENV", "/of/another")
+    assert main(["new", "a", "--hub-grade", "--json"]) == 0
+    steps = json.loads(capfd.readouterr().out)["nextSteps"]
+    assert steps[1:3] == ["unset VIRTUAL_ENV", step.format(folder=folder)]
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

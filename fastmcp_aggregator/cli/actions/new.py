@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
+from importlib.metadata import distribution
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from fastmcp_aggregator.cli.terminal.console import put, put_json
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError
@@ -17,6 +21,7 @@ from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.scaffold.entries import addition, entry_for
 from fastmcp_aggregator.scaffold.project import example_plan, rendered, write_project
 from fastmcp_aggregator.scaffold.rules import Plan, Resource
+from fastmcp_aggregator.version import PROGRAM
 
 _INSTALL = {
     "uv": ["uv sync", "uv run pytest"],
@@ -28,6 +33,13 @@ _INSTALL = {
     ],
     "npm": ["npm install", "npm test"],
 }
+
+
+_INSTALL_BESIDE = {
+    "uv": ["uv add {needed}", "uv run pytest"],
+    "pip": [*_INSTALL["pip"][:2], ".venv/bin/pip install -e . {needed} --group dev", ".venv/bin/pytest"],
+}
+"""The same for a project that needs this package, where that came from a folder: no index may have it."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -95,13 +107,29 @@ def _resources(written: Iterable[str]) -> Iterator[Resource]:
 def _next_steps(plan: Plan, folder: Path, config: Path | None) -> Iterator[str]:
     """What makes it run, as commands for a shell, from where this one was given."""
     yield f"cd {shlex.quote(str(folder))}"
-    yield from _INSTALL["npm" if plan.language == "typescript" else "uv" if shutil.which("uv") else "pip"]
+    by = "npm" if plan.language == "typescript" else "uv" if shutil.which("uv") else "pip"
+    if by == "uv" and "VIRTUAL_ENV" in os.environ:
+        yield "unset VIRTUAL_ENV"  # of which uv would say each time that it does not use it
+    here = _installed_from() if plan.hub_grade and by != "npm" else None
+    if here is None:
+        yield from _INSTALL[by]
+    else:
+        needed = shlex.quote(f"{PROGRAM}[service] @ {here}")
+        yield from (step.format(needed=needed) for step in _INSTALL_BESIDE[by])
     if config is not None:
         hub = shlex.quote(str(config.absolute()))
         if plan.tools:
             yield f"fastmcp-aggregator call {hub} {plan.name}:{plan.tools[0]} text='one two three'"
         else:
             yield f"fastmcp-aggregator list {hub}"
+
+
+def _installed_from() -> str | None:
+    """The folder or file that this package was installed from (PEP 610); None: it came from an index."""
+    text = distribution(PROGRAM).read_text("direct_url.json")
+    url = urlsplit(json.loads(text).get("url", "") if text else "")
+    path = Path(url2pathname(url.path))
+    return str(path) if url.scheme == "file" and path.exists() else None
 
 
 def _told(
