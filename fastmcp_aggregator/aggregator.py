@@ -32,7 +32,7 @@ from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
-from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.routes import add_hub
@@ -276,8 +276,13 @@ class Aggregator(VirtualServer):
     def health(self) -> dict[str, ServerStatus]:
         """The state of every child, by server key, in config order; empty while the app is not running."""
         runtime = self._backend.runtime
-        further = Counter(instance.key for instance, _ in runtime.instances) if runtime is not None else Counter()
-        return {key: replace(child.status(), instances=further[key]) for key, child in self.children.items()}
+        instances = [] if runtime is None else [instance for instance, _ in runtime.instances]
+        further = Counter(each.key for each in instances)
+        starting = Counter(each.key for each in instances if each.state is ChildState.INITIALIZING)
+        return {
+            key: replace(child.status(), instances=further[key], instances_starting=starting[key])
+            for key, child in self.children.items()
+        }
 
     def refused_files(self) -> dict[str, RefusedFile | None]:
         """Of config, groups and keys, as far as they are files: why what one says now is not in use; None: it is.

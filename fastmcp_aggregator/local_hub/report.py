@@ -29,6 +29,7 @@ def report_of(about: HubAbout, app: Aggregator) -> dict[str, Any]:
             "isolation": status.isolation,
             "isolation_reason": status.isolation_reason,
             "instances": status.instances,
+            "instances_starting": status.instances_starting,
             "pid": status.pid,
             "dropped_stderr_lines": status.dropped_stderr_lines,
         }

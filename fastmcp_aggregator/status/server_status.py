@@ -65,7 +65,8 @@ class ServerStatus:
     servers. `public_error` is `last_error` for those who are not on this machine, without its commands and files.
     `catalogue_since` is when what is listed was read from it, in seconds since 1970, if that was in an earlier run.
     `callers` is how many have requests in flight.
-    `instances` are the further ones that serve single client sessions or folders, or clients of the other era.
+    `instances` are the further ones that serve single client sessions or folders, or clients of the other era, of which
+    `instances_starting` are not up yet.
     `isolation` is whom its instances are for, and `isolation_reason` why.
     """
 
@@ -92,6 +93,7 @@ class ServerStatus:
     public_error: str | None = None
     era: Literal["legacy", "modern"] | None = None
     instances: int = 0
+    instances_starting: int = 0
     catalogue_since: float | None = None
     callers: int = 0
     isolation: Isolation = "shared"

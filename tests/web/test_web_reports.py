@@ -159,6 +159,22 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
         await held
 
 
+async def test_an_instance_that_is_not_up_yet_is_told(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    app = build_aggregator(config(a=lean(wait_for_file=str(gate))), servers={"a": {"isolation": "session"}})
+    async with served(app) as front, front.browser() as http, app:
+        gate.unlink()
+        client = await front.connect()
+        _, answer = client.begin("tools/call", {"name": "a:echo", "arguments": {}})
+        await until(lambda: app.health()["a"].instances_starting == 1)
+        told = (await http.get("/status")).json()["servers"]["a"]
+        assert (told["state"], told["instances"], told["instances_starting"]) == ("running", 1, 1)
+        gate.touch()
+        assert "result" in await answer
+        assert app.health()["a"].instances_starting == 0
+
+
 async def test_restart_starts_a_server_anew_for_operators() -> None:
     tokens = {
         "all": {"client_id": "all", "scopes": [], **claim_of("all", None, {"operate"})},
