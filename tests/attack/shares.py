@@ -193,7 +193,7 @@ async def idle(hub: Hub) -> str:
 async def unread(hub: Hub) -> str:
     body = b'{"name":"a:big","arguments":{"size":3000000}}'
     request = _head(hub, len(body)) + body
-    async with _open(hub, 20, lambda _: request * 20), others_served(hub):
+    async with _open(hub, 20, lambda _: request * 16), others_served(hub):
         await asyncio.sleep(2)
     return "others are answered"
 

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.front.http.connection import HAS_BODY
-from fastmcp_aggregator.front.http.server import ClientConnection
+from fastmcp_aggregator.front.http.server import ClientConnection, PipelinedReads
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 
@@ -44,11 +44,12 @@ class Socket(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def connected(app: Any) -> tuple[Socket, ClientConnection]:
+def connected(app: Any, pipelined: PipelinedReads | None = None) -> tuple[Socket, ClientConnection]:
     config = uvicorn.Config(app, lifespan="off", access_log=False)
     config.load()
     connections = Connections(FairShare(10), FairShare(1000), asyncio.get_running_loop().time)
-    sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, connections=connections, proxies=())
+    around: dict[str, Any] = {"connections": connections, "pipelined": pipelined or PipelinedReads(), "proxies": ()}
+    sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, **around)
     protocol.connection_made(sock)
     return sock, protocol
 
@@ -168,9 +169,69 @@ async def test_a_pipeline_without_end_or_with_an_error_ends_and_no_answer_is_tak
 
     sock, protocol = connected(app)
     protocol.data_received(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n" + behind)
-    assert sock.is_closed
+    await until(lambda: sock.is_closed)
     assert sock.written == []
-    assert len(protocol.pipeline) <= 64
+    assert len(protocol.pipeline) <= 16
     await until(lambda: served == ["/first"])
     for task in protocol.tasks:
         task.cancel()
+
+
+async def test_several_requests_at_once_of_many_connections_are_parsed_one_connection_after_the_other() -> None:
+    served: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await answer(scope, receive, send)
+
+    pipelined = PipelinedReads()
+    floods = [connected(app, pipelined)[1] for _ in range(5)]
+    sock, other = connected(app, pipelined)
+    for flood in floods:
+        flood.data_received(b"".join(b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % number for number in range(10)))
+    assert not any(flood.tasks for flood in floods)
+    other.data_received(b"GET /other HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert other.tasks
+    parsed = []
+    while not all(flood.cycle for flood in floods):
+        await asyncio.sleep(0)
+        parsed.append(sum(flood.cycle is not None for flood in floods))
+    assert parsed == [1, 2, 3, 4, 5]
+    await until(lambda: len(served) == 51)
+    assert b"".join(sock.written).count(b" 200 ") == 1
+
+
+async def test_what_comes_behind_several_requests_keeps_its_place() -> None:
+    served: list[tuple[str, bytes]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        served.append((scope["path"], message["body"]))
+
+        async def again() -> Any:
+            return message
+
+        await answer(scope, again, send)
+
+    sock, protocol = connected(app)
+    text = b"".join(b"POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbod%d" % (n, n) for n in range(9))
+    protocol.data_received(text[:-70])
+    protocol.data_received(text[-70:])
+    await until(lambda: b"".join(sock.written).count(b" 200 ") == 9)
+    assert served == [(f"/{number}", b"bod%d" % number) for number in range(9)]
+
+
+async def test_a_connection_that_is_lost_or_brings_too_much_before_its_turn_is_not_parsed() -> None:
+    several = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 3
+    sock, protocol = connected(answer)
+    protocol.data_received(several)
+    protocol.connection_lost(None)
+    await asyncio.sleep(0)
+    assert not protocol.tasks
+    sock, protocol = connected(answer)
+    protocol.data_received(several)
+    for _ in range(5):
+        protocol.data_received(b"x" * 256 * 1024)
+    assert sock.is_closed
+    await asyncio.sleep(0)
+    assert not protocol.tasks

@@ -117,7 +117,7 @@ async def test_connections_whose_requests_wait_to_be_refused_make_room_for_other
     async with served(app) as front, front.browser() as http:
         flooding = [await connect(front) for _ in range(8)]
         for _, writer in flooding:
-            writer.write(unknown(40))
+            writer.write(unknown(12))
         await until(lambda: any(each.until for each in app._backend.places.refused.lately.values()))
         for _ in range(10):
             closing = {"connection": "close", **credentials.of("ann")}
@@ -136,20 +136,23 @@ async def test_a_connection_whose_next_request_is_served_is_kept(tmp_path: Path)
     app._backend.places.connections.total = 10
     key = credentials.of("ann")["authorization"]
     async with served(app) as front, front.browser() as http:
+        flooding = [await connect(front) for _ in range(2)]
+        for _, other in flooding:
+            other.write(unknown(15))
         reader, writer = await connect(front)
         head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key}\r\n"
         head += "Content-Type: application/json\r\nContent-Length: 18\r\n\r\n"
-        writer.write(unknown(40) + head.encode() + b'{"name": "a:hold"}')
+        writer.write(unknown(12) + head.encode() + b'{"name": "a:hold"}')
         await until(lambda: app.health()["a"].in_flight)
         idle = [await connect(front) for _ in range(20)]
         await until(lambda: app._backend.places.connections.taken == 8)
         await http.post("/mcp/tools/call", json={"name": "a:release"}, headers=credentials.of("ann"))
         async with asyncio.timeout(PATIENCE):
-            for _ in range(40):
+            for _ in range(12):
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404 ")
                 await reader.readexactly(len(b"Not Found"))
             assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
-        for each in (writer, *(other for _, other in idle)):
+        for each in (writer, *(other for _, other in (*idle, *flooding))):
             each.close()
 
 

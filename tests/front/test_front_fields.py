@@ -34,7 +34,12 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server
-        monkeypatch.setattr(server, "ClientConnection", lambda connections, proxies, **options: H11Protocol(**options))
+        ours = {"connections", "pipelined", "proxies"}
+        monkeypatch.setattr(
+            server,
+            "ClientConnection",
+            lambda **options: H11Protocol(**{name: value for name, value in options.items() if name not in ours}),
+        )
     async with served(build_aggregator(config(a=lean()))) as front:
         place = urlsplit(front.url)
         params = {"name": "a:echo", "arguments": {}, "_meta": META}

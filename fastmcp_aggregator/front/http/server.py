@@ -17,6 +17,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -49,8 +50,13 @@ HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
 _MOST_FIELDS = 128
 """Fields of a head, and of trailers, at most: each is looked at in turn by all that read them."""
-_MOST_PIPELINED = 64
+_MOST_PIPELINED = 16
 """Requests that wait for the answers before theirs, at most: all that a read brings are parsed in one turn."""
+_HEAD_END = b"\r\n\r\n"
+_FEW_HEADS = 2
+"""Heads that are parsed as they come: a head, and the trailers of a body."""
+_MOST_HELD = 1024 * 1024
+"""Bytes of a connection that wait to be parsed, at most."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
@@ -59,6 +65,27 @@ _LONG = 64 * 1024
 _INVALID = "Invalid HTTP request received."
 """uvicorn's words."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class PipelinedReads:
+    """Has reads with several requests parsed one in each turn of the event loop: many connections can bring them at
+    once, and each takes as long as a call.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[ClientConnection] = deque()
+
+    def put(self, connection: ClientConnection) -> None:
+        """Have what it holds parsed when it is its turn."""
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._waiting.append(connection)
+
+    def _next(self) -> None:
+        connection = self._waiting.popleft()
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next)
+        connection.parse_held()
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -73,10 +100,20 @@ class ClientConnection(HttpToolsProtocol):
     """Of a request that waits to be refused."""
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
+    _held = b""
+    """What came with several requests, and is not parsed yet."""
 
-    def __init__(self, *args: Any, connections: Connections, proxies: Collection[str], **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        connections: Connections,
+        pipelined: PipelinedReads,
+        proxies: Collection[str],
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self._connections = connections
+        self._pipelined = pipelined
         self._proxies = proxies
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -107,6 +144,24 @@ class ClientConnection(HttpToolsProtocol):
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
+        if not self._held and data.count(_HEAD_END) <= _FEW_HEADS:
+            self._take(data)
+            return
+        if not self._held:
+            self._pipelined.put(self)
+        self._held += data
+        self.flow.pause_reading()
+        if len(self._held) > _MOST_HELD:
+            self.transport.close()
+
+    def parse_held(self) -> None:
+        """Parse what came with several requests."""
+        held, self._held = self._held, b""
+        if not self.is_lost and not self.transport.is_closing():
+            self.flow.resume_reading()  # it is paused again for those that wait
+            self._take(held)
+
+    def _take(self, data: bytes) -> None:
         self._overhead += len(data)
         try:
             self._parse(data)
@@ -354,7 +409,9 @@ async def serve_http(
         access_log=False,
         lifespan="on",
         ws="none",
-        http=partial(ClientConnection, connections=connections, proxies=proxies),  # type: ignore[arg-type]
+        http=partial(  # type: ignore[arg-type]
+            ClientConnection, connections=connections, pipelined=PipelinedReads(), proxies=proxies
+        ),
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
