@@ -760,6 +760,7 @@ def test_on_a_terminal_it_is_asked_whether_servers_that_would_run_twice_are_move
     question = f"github, time: in {path} as well, so both would run. Take them out of there? [y/N]"
     assert screen.getvalue().count(question) == 1
     assert (f"taken out of {path}" in screen.getvalue()) == is_moved
+    assert "add --move" not in screen.getvalue()
     assert list(json.loads(path.read_text())["mcpServers"]) == (["hub"] if is_moved else ["github", "time", "hub"])
 
 

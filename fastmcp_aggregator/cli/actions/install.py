@@ -59,16 +59,18 @@ def run(options: argparse.Namespace) -> int:
     unset = missing_variables(served, environ)
     missing = list(missing_programs(config, Source(options.config)))
     may_move = None if not options.yes and not options.move and may_ask() else bool(options.move)
+    is_declined = False
     while True:
         change = installation(client, path, options.name, entry, served if may_move else None, environ)
         known = entries_of(client, change.before, path)
         same, others = told_apart(client, known, served, environ)
         if same and may_move is None:
             may_move = agrees(f"{', '.join(same)}: in {path} as well, so both would run. Take them out of there?")
+            is_declined = not may_move
             continue
         if not options.json:
             _show(change, client, entry, unset, options.env_file)
-            _tell_of_others(options.config, path, same, others, is_moved=bool(may_move))
+            _tell_of_others(options.config, path, [] if is_declined else same, others, is_moved=bool(may_move))
             for finding in missing:
                 say(f"warning: {finding.server}: {finding.message}.")
             if why := why_unreadable(change.after or "", client):
