@@ -138,6 +138,25 @@ async def test_a_config_that_comes_back_by_another_does_not_start_the_aggregator
     assert "remove that entry" in server.stderr.decode()
 
 
+@pytest.mark.parametrize(
+    ("url", "overrides", "page"),
+    [
+        ("http://127.0.0.1:8000/mcp", {}, "http://127.0.0.1:8000/"),
+        ("http://0.0.0.0:8000/mcp", {}, "http://127.0.0.1:8000/"),
+        ("http://[::]:8000/mcp", {}, "http://[::1]:8000/"),
+        ("http://0.0.0.0:8000/mcp", {"public_url": "https://hub.example.com/"}, "https://hub.example.com/"),
+    ],
+)
+def test_the_dashboard_is_told_at_an_address_that_a_browser_opens(
+    url: str, overrides: dict[str, str], page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(serve, "tell", told.append)
+    monkeypatch.setattr(serve, "take_over", lambda _: None)
+    serve._say_url(load_settings(**overrides), url, has_page=True)
+    assert told == [f"serving on {url}", f"the dashboard is at {page}"]
+
+
 @pytest.mark.parametrize("command", ["serve", "attach"])
 async def test_a_config_in_which_the_aggregator_would_serve_itself_is_refused(command: str, tmp_path: Path) -> None:
     itself = {"command": PROGRAM[0], "args": [*PROGRAM[1:], "attach", str(tmp_path / "config.json"), "--no-strict"]}

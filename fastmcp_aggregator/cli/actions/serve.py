@@ -133,7 +133,13 @@ def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
     take_over("uvicorn")
     tell(f"serving on {url}")
     if has_page and settings.dashboard and settings.path != "/":
-        tell(f"the dashboard is at {url.removesuffix(settings.path)}/")
+        tell(f"the dashboard is at {_reachable(url.removesuffix(settings.path), settings.public_url)}/")
+
+
+def _reachable(origin: str, public_url: str | None) -> str:
+    """Where a browser finds it: no browser goes to the address that stands for all of a machine's."""
+    here = origin.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    return here if public_url is None else public_url.rstrip("/")
 
 
 def _first(group: ExceptionGroup[StartupError]) -> StartupError:
