@@ -32,7 +32,7 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.cli.actions.hubs.status import _clients
+from fastmcp_aggregator.cli.actions.hubs.status import _clients, _server
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
@@ -156,6 +156,20 @@ def test_a_table_is_cut_to_the_width_of_a_terminal_and_says_where_it_is_whole(
     assert capsys.readouterr().out.splitlines() == cut
     put_table(lines[:1], "status --json")
     assert capsys.readouterr().out.splitlines() == lines[:1]
+
+
+@pytest.mark.parametrize(
+    ("instances", "starting", "told"),
+    [
+        (0, 0, "a  running, an instance for each client session"),
+        (1, 0, "a  running, 1 more instance, an instance for each client session"),
+        (1, 1, "a  running, 1 more instance, which is starting, an instance for each client session"),
+        (3, 2, "a  running, 3 more instances, 2 of them starting, an instance for each client session"),
+    ],
+)
+def test_instances_that_are_starting_are_told(instances: int, starting: int, told: str) -> None:
+    about = {"state": "running", "isolation": "session", "last_error": None}
+    assert _server("a", {**about, "instances": instances, "instances_starting": starting}, 1) == told
 
 
 def test_clients_of_one_folder_are_counted_in_one_line() -> None:

@@ -134,10 +134,10 @@ def _server(key: str, server: dict[str, Any], width: int) -> str:
     row = f"{printable(key).ljust(width)}  {server['state']}"
     if server["instances"]:
         row += f", {server['instances']} more instance{'s' if server['instances'] > 1 else ''}"
-        if starting := server.get("instances_starting"):
-            row += ", which is starting" if server["instances"] == 1 else f", {starting} of them starting"
         if server["isolation"] == "shared":
             row += " for clients of the other protocol era"
+        if starting := server.get("instances_starting"):
+            row += ", which is starting" if server["instances"] == 1 else f", {starting} of them starting"
     if server.get("dropped_stderr_lines"):
         row += f", {of_instance.flood_of(server['dropped_stderr_lines'])}"
     if server["last_error"]:
