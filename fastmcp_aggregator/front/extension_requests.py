@@ -78,7 +78,7 @@ class ExtensionRequests:
     # Tasks.
 
     async def _ask_of_task(self, caller: Caller, params: Params, row: Method) -> Result | None:
-        require_extension(caller, TASKS.identifier)
+        require_tasks(caller)
         task_id = params.get("taskId")
         if not isinstance(task_id, str):
             raise errors.invalid_params("taskId: must be a string")
@@ -109,7 +109,7 @@ class ExtensionRequests:
         Raises:
             MCPError: the client has not declared that it takes tasks.
         """
-        require_extension(caller, TASKS.identifier)
+        require_tasks(caller)
         for task_id in task_ids:
             if self._task_ids.is_of_another(task_id, caller.account):
                 self._guard.record(caller, caller.method, "", _OF_ANOTHER)
@@ -172,14 +172,14 @@ class ExtensionRequests:
         return (found[0], uri) if len(found) == 1 else None
 
 
-def require_extension(caller: Caller, identifier: str) -> None:
-    """Reject requests of an extension that the client has not declared.
+def require_tasks(caller: Caller) -> None:
+    """Reject requests for tasks of a client that has not declared that it takes them.
 
     Raises:
         MCPError: it has not.
     """
-    if identifier not in extensions.relayed(caller.capabilities):
-        raise missing_capability({"extensions": {identifier: {}}})
+    if TASKS.identifier not in extensions.relayed(caller.capabilities):
+        raise missing_capability({"extensions": {TASKS.identifier: {}}})
 
 
 def require_header(caller: Caller, name: str) -> None:

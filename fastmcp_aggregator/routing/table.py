@@ -315,12 +315,6 @@ class RouteTable:
                         found.append(NameConflictError(public, owner, child.key))
         return found
 
-    def public_id(self, kind: Kind, rule: NameRule, route: Route) -> str:
-        """The public name or URI of a component under one client's rule."""
-        if kind in (Kind.TOOL, Kind.PROMPT):
-            return rule.public_name(route.child.key, route.name)
-        return public_uri(route.child.key, route.original) if self._prefix else route.original
-
     def _listed(self) -> Iterator[Child]:
         return (child for child in self._children if child.is_listed)
 

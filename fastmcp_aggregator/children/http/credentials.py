@@ -99,7 +99,7 @@ class Credentials:
         if self._only_for is not EVERYBODY and owner is not None and owner.account != self._only_for:
             raise HttpFailed(HttpFailure("auth", "it is called with each caller's own account, and this is another's"))
         own = self._headers
-        if self._login is not None and not self._is_for_caller(_AUTHORIZATION):
+        if self._login is not None and not self._caller_has_its_own:
             own = {**own, _AUTHORIZATION: await self._login.authorization()}
         of_caller = headers_of_caller() if self._passed else None
         if of_caller is None:
@@ -111,7 +111,7 @@ class Credentials:
     @property
     def may_be_renewed(self) -> bool:
         """Whether there may be other headers for the request of the present context, when its own were refused."""
-        return self._login is not None and not self._is_for_caller(_AUTHORIZATION)
+        return self._login is not None and not self._caller_has_its_own
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str]:
         """The headers in place of those that were refused.
@@ -131,8 +131,10 @@ class Credentials:
         assert self._login is not None
         return {**refused, _AUTHORIZATION: await self._login.widened(refused[_AUTHORIZATION], scopes)}
 
-    def _is_for_caller(self, name: str) -> bool:
-        return name in self._passed and headers_of_caller() is not None
+    @property
+    def _caller_has_its_own(self) -> bool:
+        """Whether the Authorization of the present request is its caller's, or absent."""
+        return _AUTHORIZATION in self._passed and headers_of_caller() is not None
 
 
 def credentials_of(server: RemoteServer, access: RemoteAccess, login: TokenSource | None = None) -> Credentials:

@@ -36,9 +36,9 @@ def findings_in_full(findings: Sequence[Finding], source: str) -> Iterator[str]:
             yield f"  {'':7}    {_place(finding, source)}: {written}{change}"
 
 
-def at_most(lines: Sequence[str], most: int = _MOST) -> list[str]:
+def at_most(lines: Sequence[str]) -> list[str]:
     """The first lines, and how many more there are."""
-    return [*lines] if len(lines) <= most else [*lines[: most - 1], f"  … and {len(lines) - most + 1} more"]
+    return [*lines] if len(lines) <= _MOST else [*lines[: _MOST - 1], f"  … and {len(lines) - _MOST + 1} more"]
 
 
 def _line(same: Sequence[Finding], source: str) -> str:

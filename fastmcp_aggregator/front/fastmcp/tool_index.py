@@ -66,7 +66,7 @@ class ToolIndex:
         names = [index.names[number] for number in found.numbers]
         listed = {tool["name"]: tool for tool in table.listing(Kind.TOOL, rule)}
         routes = [route for name in names if (route := table.find(Kind.TOOL, name)) is not None]
-        shown = [table.public_id(Kind.TOOL, rule, route) for route in routes]
+        shown = [rule.public_name(route.child.key, route.name) for route in routes]
         return Found([listed[name] for name in shown if name in listed], found.fits)
 
     async def best_of(self, tools: Sequence[ListedTool], query: str, most: int) -> Found:

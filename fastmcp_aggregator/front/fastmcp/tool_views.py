@@ -90,9 +90,8 @@ class ToolSearch(BM25SearchTransform):
         return tool.model_copy(update={"name": self._public(tool.name)})
 
     def _public(self, name: str) -> str:
-        table = self._directory.table
-        route = table.find(Kind.TOOL, name)
-        return name if route is None else table.public_id(Kind.TOOL, self._rule(), route)
+        route = self._directory.table.find(Kind.TOOL, name)
+        return name if route is None else self._rule().public_name(route.child.key, route.name)
 
     def _make_search_tool(self) -> Tool:
         return self._search_tool
@@ -142,7 +141,7 @@ class ToolSearch(BM25SearchTransform):
         found = []
         for tool in tools:
             route = table.find(Kind.TOOL, tool.name)
-            public = None if route is None else table.public_id(Kind.TOOL, rule, route)
+            public = None if route is None else rule.public_name(route.child.key, route.name)
             own = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
             found.append(listed.get(public, own) if public is not None else own)
         return found

@@ -142,11 +142,9 @@ def opened(key: bytes, place: str, data: bytes) -> bytes:
 class FileVault(Vault):
     """Documents in a directory of this user's alone."""
 
-    def __init__(
-        self, directory: Path, keys: SealingKeys | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._directory = directory
-        self._keys = keys or SealingKeys(directory)
+        self._keys = SealingKeys(directory)
         self._clock = clock
         self._swept_at = 0.0
         self._unreadable: set[str] = set()
