@@ -18,12 +18,11 @@ OnOversized = Callable[[bytes, bytes | None], None]
 class LineSplitter:
     """Cuts a byte stream into lines.
 
-    A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept; it is
-    counted in `oversized`, and its edges are given to `on_oversized`. Every byte is looked at once, however small the
-    chunks are.
+    A line longer than `limit` bytes is dropped as it arrives, so that at most `limit` bytes are ever kept; its edges
+    are given to `on_oversized`. Every byte is looked at once, however small the chunks are.
     """
 
-    __slots__ = ("_head", "_kept", "_limit", "_on_oversized", "_skipped", "_tail", "oversized")
+    __slots__ = ("_head", "_kept", "_limit", "_on_oversized", "_skipped", "_tail")
 
     def __init__(self, limit: int, on_oversized: OnOversized = lambda _head, _tail: None) -> None:
         self._limit = limit
@@ -32,7 +31,6 @@ class LineSplitter:
         self._skipped: int | None = None
         self._head = b""
         self._tail = b""
-        self.oversized = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next chunk; return the lines it completes, without their newlines."""
@@ -64,7 +62,6 @@ class LineSplitter:
             self._tail = bytes(self._kept[-EDGE:])
             self._skipped = len(self._kept)
             self._kept = bytearray()
-            self.oversized += 1
             self._skip(part)
 
     def _skip(self, part: bytes) -> None:
@@ -92,6 +89,5 @@ class LineSplitter:
     def _checked(self, line: bytes) -> bytes | None:
         if len(line) <= self._limit:
             return line
-        self.oversized += 1
         self._on_oversized(line[:EDGE], line[-EDGE:])
         return None
