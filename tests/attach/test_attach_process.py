@@ -44,13 +44,13 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def hubs_of(folder: Path) -> list[int]:
-    """The hubs whose locks are in this folder."""
-    locks = {path.stem for path in folder.rglob("*.lock")}
+    """The hubs that are noted in the locks of this folder."""
     found = []
-    for process in psutil.process_iter(["cmdline"]):
-        ids = {word.removeprefix("--id=") for word in process.info["cmdline"] or () if word.startswith("--id=")}
-        if ids & locks:
-            found.append(process.pid)
+    for lock in folder.rglob("*.lock"):
+        with suppress(OSError, ValueError, psutil.NoSuchProcess):
+            pid = json.loads(lock.read_text())["pid"]
+            if f"--id={lock.stem}" in psutil.Process(pid).cmdline():
+                found.append(pid)
     return found
 
 
