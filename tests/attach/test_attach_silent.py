@@ -28,7 +28,7 @@ from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
 from fastmcp_aggregator.cli.actions.hubs import restart, stop
 from fastmcp_aggregator.cli.running import local_hubs
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, chosen, running_hubs
-from fastmcp_aggregator.cli.terminal.exits import FAILED, UsageError
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 
 Hub = Callable[..., socket.socket | None]
 
@@ -125,21 +125,41 @@ def test_a_hub_that_does_not_answer_is_not_taken_for_none_when_a_server_is_to_be
     assert capfd.readouterr().err == "the hub a: it does not answer\n"
 
 
+def end_for_the_next_one(listener: socket.socket) -> None:
+    """Be the hub `a`, which is told to end, and whose clients start the next one at once."""
+    while True:
+        peer, _ = listener.accept()
+        with peer:
+            if greeting.read(peer.recv(greeting.LONGEST))[0] != greeting.STOP:
+                continue
+            Path(lock_of("a")).write_text(json.dumps({"pid": os.getppid(), "name": None, "config": "/c"}))
+            peer.sendall(greeting.line(greeting.STOPPING))
+            break
+
+
 def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub: Hub) -> None:
     listener = hub("a", serves=True)
     assert listener is not None
-
-    def take_its_place() -> None:
-        peer, _ = listener.accept()
-        with peer:
-            peer.recv(greeting.LONGEST)
-            Path(lock_of("a")).write_text(json.dumps({"pid": os.getppid(), "name": None, "config": "/c"}))
-            peer.sendall(greeting.line(greeting.STOPPING))
-
-    taking = Thread(target=take_its_place)
-    taking.start()
+    ending = Thread(target=end_for_the_next_one, args=[listener])
+    ending.start()
     assert end("a", PATIENCE)
-    taking.join()
+    ending.join()
+
+
+@pytest.mark.process
+def test_a_hub_that_is_slow_to_tell_how_it_is_ends_as_it_is_told_and_is_not_killed(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        listener = hub("a", serves=True, pid=process.pid)
+        assert listener is not None
+        ending = Thread(target=end_for_the_next_one, args=[listener], daemon=True)
+        monkeypatch.setattr(stop, "running_hubs", lambda: [running_hubs(), ending.start()][0])
+        assert stop.run(argparse.Namespace(hub="a", all=False)) == FINE
+        process.communicate(b"\n", PATIENCE)
+        assert process.returncode == 0
+    assert capfd.readouterr().err == "the hub a has ended\n"
 
 
 @pytest.mark.process

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, refuse_url, running_hubs
+from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, refuse_url, running_hubs
 from fastmcp_aggregator.cli.terminal.console import counted, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 
@@ -30,8 +30,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _stopped(hub: Status) -> int:
     name = hub["name"] or hub["id"]
-    if hub.get("silent") == HANGS:
-        return _killed(name, hub, f"the hub {name} does not answer")
     try:
         end(hub["id"], _PATIENCE)
     except Unusable as why:
