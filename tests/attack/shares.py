@@ -199,6 +199,21 @@ async def unread(hub: Hub) -> str:
 
 
 @attack(
+    "share-pipelined",
+    "200 connections without credentials that bring 16 requests each at the same moment, three times",
+    "one connection is read in each turn: `/health` answers, others go on",
+    room="small",
+)
+async def pipelined(hub: Hub) -> str:
+    several = b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" * 16
+    async with others_served(hub):
+        for _ in range(3):
+            async with _open(hub, 200, lambda _: several):
+                await asyncio.sleep(1)
+    return "others are answered"
+
+
+@attack(
     "share-notifications",
     "one posts notifications of 88 kB and 45,000 values into its session, on 8 connections, as fast as it can",
     "they wait like requests: memory stays, others go on",
