@@ -221,7 +221,7 @@ class Aggregator(VirtualServer):
             self._refuse({"config" if is_old else "groups": errors[0]} if errors else {})
         if errors:
             kept, taken = (self._whole.source, groups) if is_old else (self._groups.source, config)
-            text = "%s cannot be used as it is now, so what it said before stays in use (%s is used as it is now): %s"
+            text = "%s is refused as it is now, so what it said before stays in use; %s has been taken up. %s"
             logger.warning(text, kept, taken, errors[0])
         await self._backend.exchanged()
 

@@ -50,7 +50,7 @@ async def test_live_clients_of_every_kind_are_told_of_a_new_groups_file(tmp_path
             assert await clients[0].call("fetch:pid") == pid
             groups.write_text("{")
             await server.said(
-                f"{groups} cannot be used as it is now, so what it said before stays in use ({servers} is used as it is"
+                f"{groups} is refused as it is now, so what it said before stays in use; {servers} has been taken up."
             )
             assert await clients[0].call("files:pid")
             assert not elsewhere.notifications
@@ -92,7 +92,7 @@ async def test_a_config_that_is_broken_does_not_hold_up_what_a_group_loses(
         files.groups.write_text(json.dumps({"web": {"servers": ["a"]}}))
         said = await files.read_again(caplog)
         assert (
-            f"{files.config} cannot be used as it is now, so what it said before stays in use ({files.groups} is used"
+            f"{files.config} is refused as it is now, so what it said before stays in use; {files.groups} has been"
             in said
         )
         assert "is not valid JSON" in said
@@ -110,7 +110,7 @@ async def test_a_groups_file_that_is_broken_does_not_hold_up_the_config(
         files.config.write_text(json.dumps(config(a=lean(), c=lean(), b=lean())))
         said = await files.read_again(caplog)
         assert (
-            f"{files.groups} cannot be used as it is now, so what it said before stays in use ({files.config} is used"
+            f"{files.groups} is refused as it is now, so what it said before stays in use; {files.config} has been"
             in said
         )
         assert list(files.hub.health()) == ["a", "c", "b"]
