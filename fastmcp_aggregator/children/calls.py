@@ -43,6 +43,8 @@ class Callee(Protocol):
 
     key: str
     session: ChildSession | None
+    settled: asyncio.Event
+    """Whether the first start has succeeded or failed, or it need not be started."""
     attempted: asyncio.Event
     is_waking: bool
     last_failure: ChildServerError | None
@@ -63,7 +65,7 @@ class Callee(Protocol):
         """Start it, if it sleeps."""
 
     async def until_settled(self) -> None:
-        """Wait until the first start has succeeded or failed, or it need not be started."""
+        """Wait until that is so."""
 
     async def until_awake(self) -> None:
         """Wait while it is being woken."""
@@ -228,17 +230,20 @@ class Calls:
 
     async def session(self, owner: Owner | None = None) -> ChildSession:
         """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears that
-        a child that slept is still starting.
+        it is still starting.
 
         Raises:
             ChildServerError: there is none, for this reason.
         """
         child = self._child
-        await child.until_settled()
+        starting = f"server {child.key!r} is starting"
+        if not child.settled.is_set():
+            with released_while_waiting.get()():
+                await reporting(child.until_settled(), owner, starting)
         child.wake()
         if was_woken := child.is_waking:
             with released_while_waiting.get()():
-                await reporting(self._until_awake(), owner, f"server {child.key!r} is starting")
+                await reporting(self._until_awake(), owner, starting)
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
         if child.session is None and not was_woken and child.trigger_retry():
