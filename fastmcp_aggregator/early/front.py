@@ -162,7 +162,7 @@ current: EarlyFront | None = None
 def begin(arguments: Sequence[str]) -> None:
     """Answer the client of this command line early, if it was served before and nothing has changed."""
     global current  # noqa: PLW0603 - the two descriptors are the process's, too
-    if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)) or not (entries := read(name_of(arguments))):
+    if sys.platform == "win32" or not (is_pipe(0) and is_pipe(1)) or not (entries := read(name_of(arguments))):
         return
     current = EarlyFront(entries)
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -174,7 +174,7 @@ def introduce_by(introduce: Introduce) -> None:
     """Answer the client's handshake, if that has not been done yet, and give it a moment to come."""
     global current  # noqa: PLW0603 - as above
     if current is None:
-        if sys.platform == "win32" or not (_is_pipe(0) and _is_pipe(1)):
+        if sys.platform == "win32" or not (is_pipe(0) and is_pipe(1)):
             return
         current = EarlyFront({}, introduce=introduce)
         sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -194,7 +194,8 @@ def take_over() -> Handover:
     return front.take_over()
 
 
-def _is_pipe(descriptor: int) -> bool:
+def is_pipe(descriptor: int) -> bool:
+    """Whether it is a pipe or a socket."""
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:

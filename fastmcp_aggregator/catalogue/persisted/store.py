@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from fastmcp_aggregator.catalogue.persisted.document import (
     Known,
     KnownCatalogue,
@@ -36,7 +34,7 @@ from fastmcp_aggregator.catalogue.persisted.document import (
 from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
-from fastmcp_aggregator.early.answers import made_secret
+from fastmcp_aggregator.early.answers import cache_folder, made_secret
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -55,7 +53,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 def default_folder() -> Path:
     """Where catalogues are kept."""
-    return user_cache_path("fastmcp-aggregator", appauthor=False) / "catalogues"
+    return Path(cache_folder()) / "catalogues"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -23,7 +22,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.early.answers import digest_of
-from fastmcp_aggregator.early.front import Handover, take_over
+from fastmcp_aggregator.early.front import Handover, is_pipe, take_over
 from fastmcp_aggregator.front.stdio.conversation import Conversation, ConversationWriter
 from fastmcp_aggregator.message_streams import MessageReader, encode
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
@@ -86,20 +85,12 @@ async def stdio_streams(on_end: Callable[[], None], shortcut: Shortcut | None = 
     When the client closes a pipe, `on_end` is called and the read stream stays open, so that what it has asked before
     can still be answered; where the SDK reads, the stream just ends.
     """
-    if sys.platform != "win32" and _is_pollable(0) and _is_pollable(1):
+    if sys.platform != "win32" and all(is_pipe(descriptor) or os.isatty(descriptor) for descriptor in (0, 1)):
         async with _pipe_streams(on_end, shortcut) as streams:
             yield streams
     else:
         async with stdio_server() as (read, write):
             yield StdioStreams(read, write)
-
-
-def _is_pollable(descriptor: int) -> bool:
-    try:
-        mode = os.fstat(descriptor).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
 @asynccontextmanager
