@@ -25,7 +25,7 @@ from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.asking import end, kill
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
-from fastmcp_aggregator.cli.actions.hubs import restart, stop
+from fastmcp_aggregator.cli.actions.hubs import logs, restart, stop
 from fastmcp_aggregator.cli.running import local_hubs
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -69,6 +69,24 @@ def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeyp
     hub("b")
     hub("c", serves=True, listens=False)
     assert [found["silent"] for found in running_hubs()] == [HANGS, STARTS, ENDS]
+
+
+def test_a_log_is_followed_from_before_it_is_there_and_into_the_one_that_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hub.log"
+
+    def replace() -> None:
+        path.rename(tmp_path / "hub.log.1")
+        path.write_text("three\n")
+
+    steps = [replace, lambda: path.write_text("one\ntwo\n"), lambda: path.write_text("one\ntw")]
+    monkeypatch.setattr(logs, "_path_of", lambda word: path)
+    monkeypatch.setattr(logs, "end_on_signals", lambda *_: None)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(sleep=lambda _: steps.pop()()))
+    with pytest.raises(IndexError):  # there are no further steps
+        logs.run(argparse.Namespace(hub=None, follow=True))
+    assert capfd.readouterr().out == "one\ntwo\nthree\n"
 
 
 def test_hubs_of_one_name_are_told_apart_by_their_ids() -> None:

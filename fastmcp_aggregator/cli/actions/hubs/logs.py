@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from fastmcp_aggregator.attach.folder import log_of
 from fastmcp_aggregator.cli.running.local_hubs import chosen, refuse_url, running_hubs
@@ -26,12 +27,10 @@ def run(options: argparse.Namespace) -> int:
     end_on_signals(FINE)
     path = _path_of(options.hub)
     say(f"the log {path}")
-    for part in (Path(f"{path}.1"), path):
-        with suppress(FileNotFoundError):
-            put_lines(part.read_text("utf-8", "replace").splitlines())
-    if options.follow:
-        for text in _following(path):
-            put_lines(text.splitlines())
+    with suppress(FileNotFoundError):
+        put_lines(Path(f"{path}.1").read_text("utf-8", "replace").splitlines())
+    for text in _read(path, follows=options.follow):
+        put_lines(text.splitlines())
     return FINE
 
 
@@ -66,20 +65,36 @@ def _is_named(log: Path, word: str | None) -> bool:
     return f"the hub {word} begins, " in text or f", and serves {printable(config)}\n" in text
 
 
-def _following(path: Path) -> Iterator[str]:
-    """What is added to the file, and to the one that takes its place; whole lines, for ever."""
-    file, rest = path.open("rb"), b""
-    file.seek(0, os.SEEK_END)
+def _read(path: Path, *, follows: bool) -> Iterator[str]:
+    """What is in the file. If it is followed, also what is added to it, and to the one that takes its place; whole
+    lines, for ever.
+    """
+    file, rest = _opened(path), b""
     while True:
-        data = file.read(_CHUNK)
-        if data:
+        if file is not None and (data := file.read(_CHUNK)):
             *lines, rest = (rest + data).split(b"\n")
             if lines:
                 yield b"\n".join(lines).decode("utf-8", "replace")
-            continue
-        with suppress(FileNotFoundError):
-            if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+        elif not follows:
+            yield rest.decode("utf-8", "replace")
+            return
+        elif _is_another(path, file):
+            if file is not None:
                 file.close()
-                file, rest = path.open("rb"), b""
-                continue
-        time.sleep(_LOOK_INTERVAL)
+            file, rest = _opened(path), b""
+        else:
+            time.sleep(_LOOK_INTERVAL)
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    with suppress(FileNotFoundError):
+        return path.open("rb")
+    return None
+
+
+def _is_another(path: Path, file: BinaryIO | None) -> bool:
+    """Whether there is another file than this one."""
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return file is None or not os.path.samestat(found, os.fstat(file.fileno()))
+    return False
