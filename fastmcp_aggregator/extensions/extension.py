@@ -15,6 +15,13 @@ Rewrite = Callable[[Item, Callable[[str], str]], Item]
 """Publishes the addresses of an item by the function that publishes one; the same item, if it has none."""
 
 
+def publish_uri(item: Any, publish: Callable[[str], str]) -> Any:
+    """An object with the address that it has published; anything else as it is."""
+    if isinstance(item, dict) and isinstance(item.get("uri"), str):
+        return {**item, "uri": publish(item["uri"])}
+    return item
+
+
 def united(one: ExtensionSettings, other: ExtensionSettings) -> ExtensionSettings:
     """The settings of two servers as one: a flag is set if either sets it, lists are joined, else the first stays."""
     together = dict(one)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastmcp_aggregator.extensions.extension import Extension, Item
+from fastmcp_aggregator.extensions.extension import Extension, Item, publish_uri
 from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, MODERN, SKILLS_GET, SKILLS_LIST
 
 
@@ -25,20 +25,16 @@ def publish_skill(result: Item, publish: Callable[[str], str]) -> Item:
 
 def publish_folder(result: Item, publish: Callable[[str], str]) -> Item:
     found = result.get("resources")
-    return {**result, "resources": [_at(each, publish) for each in found]} if isinstance(found, list) else result
+    if not isinstance(found, list):
+        return result
+    return {**result, "resources": [publish_uri(each, publish) for each in found]}
 
 
 def _skill(skill: Any, publish: Callable[[str], str]) -> Any:
-    published = _at(skill, publish)
+    published = publish_uri(skill, publish)
     if isinstance(skill, dict) and isinstance(files := skill.get("resources"), list):
-        return {**published, "resources": [_at(file, publish) for file in files]}
+        return {**published, "resources": [publish_uri(file, publish) for file in files]}
     return published
-
-
-def _at(item: Any, publish: Callable[[str], str]) -> Any:
-    if isinstance(item, dict) and isinstance(item.get("uri"), str):
-        return {**item, "uri": publish(item["uri"])}
-    return item
 
 
 SKILLS = Extension(

@@ -13,6 +13,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from fastmcp_aggregator.extensions.extension import publish_uri
 from fastmcp_aggregator.extensions.table import rewrite_of
 from fastmcp_aggregator.protocol.methods import TOOLS_CALL, TOOLS_LIST
 
@@ -49,7 +50,7 @@ def publish_task(task: dict[str, Any], publish: Publish) -> dict[str, Any]:
     if isinstance(result, dict):
         task = {**task, "result": publish_tool_result(result, publish)}
     if isinstance(error, dict) and error.get("code") in _NOT_FOUND:
-        task = {**task, "error": {**error, "data": _publish_uri(error.get("data"), publish)}}
+        task = {**task, "error": {**error, "data": publish_uri(error.get("data"), publish)}}
     return task
 
 
@@ -74,7 +75,7 @@ def publish_read_result(result: dict[str, Any], publish: Publish) -> dict[str, A
     contents = result.get("contents")
     if publish is None or not isinstance(contents, list):
         return result
-    return {**result, "contents": [_publish_uri(part, publish) for part in contents]}
+    return {**result, "contents": [publish_uri(part, publish) for part in contents]}
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def published_error(error: MCPError, publish: Publish) -> MCPError:
     data = error.error.data
     if publish is None or error.error.code not in _NOT_FOUND:
         return error
-    published = _publish_uri(data, publish)
+    published = publish_uri(data, publish)
     return error if published is data else MCPError(error.error.code, error.error.message, published)
 
 
@@ -106,11 +107,5 @@ def _publish_block(block: Any, publish: Callable[[str], str]) -> Any:
     if not _has_address(block):
         return block
     if block["type"] == "resource_link":
-        return _publish_uri(block, publish)
-    return {**block, "resource": _publish_uri(block["resource"], publish)} if "resource" in block else block
-
-
-def _publish_uri(item: Any, publish: Callable[[str], str]) -> Any:
-    if isinstance(item, dict) and isinstance(item.get("uri"), str):
-        return {**item, "uri": publish(item["uri"])}
-    return item
+        return publish_uri(block, publish)
+    return {**block, "resource": publish_uri(block["resource"], publish)} if "resource" in block else block

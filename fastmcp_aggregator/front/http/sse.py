@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import anyio
 from fastmcp import FastMCP
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.runner import serve_loop
 from mcp.server.streamable_http_manager import DEFAULT_MAX_SESSIONS
@@ -36,7 +36,7 @@ from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
 from fastmcp_aggregator.front.http.security import guarded_route, is_json
-from fastmcp_aggregator.library_internals import create_context_streams, sdk_server_of
+from fastmcp_aggregator.library_internals import create_context_streams, requestor_of, sdk_server_of
 from fastmcp_aggregator.message_streams import encode, read_message
 from fastmcp_aggregator.policies.stack import Policies
 
@@ -149,7 +149,7 @@ class _Sessions:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a session on its stream, as long as that is open."""
-        session = _Session(_owner_of(scope))
+        session = _Session(requestor_of(scope))
         events = session.events(scope.get("root_path", "") + self._endpoint)
         self._by_id[session.id] = session
         try:
@@ -173,7 +173,7 @@ class _Sessions:
     def _of(self, request: Request) -> _Session | None:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
-        if session is not None and session.owner != _owner_of(request.scope):
+        if session is not None and session.owner != requestor_of(request.scope):
             path, reason = request.scope["path"], "the session belongs to somebody else"
             self._policies.request_denied(principal_in(request.scope), self._group_id, path, reason)
             return None
@@ -202,8 +202,3 @@ class _Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._serve(scope, receive, send)
-
-
-def _owner_of(scope: Scope) -> AuthorizationContext | None:
-    user = scope.get("user")
-    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
