@@ -201,7 +201,7 @@ async def unread(hub: Hub) -> str:
 @attack(
     "share-pipelined",
     "200 connections without credentials that bring 16 requests each at the same moment, three times",
-    "one connection is read in each turn: `/health` answers, others go on",
+    "little is read in each turn: `/health` answers, others go on",
     room="small",
 )
 async def pipelined(hub: Hub) -> str:

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.front.http.connection import HAS_BODY
-from fastmcp_aggregator.front.http.server import ClientConnection, PipelinedReads
+from fastmcp_aggregator.front.http.server import ClientConnection, Reads
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 
@@ -44,11 +44,11 @@ class Socket(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def connected(app: Any, pipelined: PipelinedReads | None = None) -> tuple[Socket, ClientConnection]:
+def connected(app: Any, reads: Reads | None = None) -> tuple[Socket, ClientConnection]:
     config = uvicorn.Config(app, lifespan="off", access_log=False)
     config.load()
     connections = Connections(FairShare(10), FairShare(1000), asyncio.get_running_loop().time)
-    around: dict[str, Any] = {"connections": connections, "pipelined": pipelined or PipelinedReads(), "proxies": ()}
+    around: dict[str, Any] = {"connections": connections, "reads": reads or Reads(), "proxies": ()}
     sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, **around)
     protocol.connection_made(sock)
     return sock, protocol
@@ -177,31 +177,42 @@ async def test_a_pipeline_without_end_or_with_an_error_ends_and_no_answer_is_tak
         task.cancel()
 
 
-async def test_several_requests_at_once_of_many_connections_are_parsed_one_connection_after_the_other() -> None:
+@pytest.mark.parametrize("fields", [0, 100])
+async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addresses_take_turns(fields: int) -> None:
     served: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         served.append(scope["path"])
         await answer(scope, receive, send)
 
-    pipelined = PipelinedReads()
-    floods = [connected(app, pipelined)[1] for _ in range(5)]
-    sock, other = connected(app, pipelined)
+    head = b"GET /%d HTTP/1.1\r\nhost: a\r\n" + b"x: y\r\n" * fields + b"\r\n"
+    reads = Reads()
+    floods = [connected(app, reads)[1] for _ in range(40)]
     for flood in floods:
-        flood.data_received(b"".join(b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % number for number in range(10)))
-    assert not any(flood.tasks for flood in floods)
+        flood.data_received(b"".join(head % number for number in range(10)))
+    assert 0 < len([flood for flood in floods if flood.tasks]) <= 4
+    sock, other = connected(app, reads)
+    other.address = "another"
     other.data_received(b"GET /other HTTP/1.1\r\nhost: a\r\n\r\n")
-    assert other.tasks
-    parsed = []
-    while not all(flood.cycle for flood in floods):
+    for _ in range(2):
         await asyncio.sleep(0)
-        parsed.append(sum(flood.cycle is not None for flood in floods))
-    assert parsed == [1, 2, 3, 4, 5]
-    await until(lambda: len(served) == 51)
+    assert other.cycle
+    assert len([flood for flood in floods if flood.cycle]) <= 12
+    await until(lambda: len(served) == 401)
     assert b"".join(sock.written).count(b" 200 ") == 1
+    assert not reads._waiting
+    await asyncio.sleep(0)
+    assert not reads._spent
 
 
-async def test_what_comes_behind_several_requests_keeps_its_place() -> None:
+def after_others() -> Reads:
+    """In a turn in which others have brought as much as is parsed."""
+    reads = Reads()
+    assert reads.take(b"x" * 20_000)
+    return reads
+
+
+async def test_what_comes_behind_what_waits_keeps_its_place() -> None:
     served: list[tuple[str, bytes]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -213,7 +224,7 @@ async def test_what_comes_behind_several_requests_keeps_its_place() -> None:
 
         await answer(scope, again, send)
 
-    sock, protocol = connected(app)
+    sock, protocol = connected(app, after_others())
     text = b"".join(b"POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbod%d" % (n, n) for n in range(9))
     protocol.data_received(text[:-70])
     protocol.data_received(text[-70:])
@@ -223,12 +234,12 @@ async def test_what_comes_behind_several_requests_keeps_its_place() -> None:
 
 async def test_a_connection_that_is_lost_or_brings_too_much_before_its_turn_is_not_parsed() -> None:
     several = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 3
-    sock, protocol = connected(answer)
+    sock, protocol = connected(answer, after_others())
     protocol.data_received(several)
     protocol.connection_lost(None)
     await asyncio.sleep(0)
     assert not protocol.tasks
-    sock, protocol = connected(answer)
+    sock, protocol = connected(answer, after_others())
     protocol.data_received(several)
     for _ in range(5):
         protocol.data_received(b"x" * 256 * 1024)

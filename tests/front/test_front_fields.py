@@ -34,7 +34,7 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server
-        ours = {"connections", "pipelined", "proxies"}
+        ours = {"connections", "reads", "proxies"}
         monkeypatch.setattr(
             server,
             "ClientConnection",

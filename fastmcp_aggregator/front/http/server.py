@@ -53,8 +53,10 @@ _MOST_FIELDS = 128
 _MOST_PIPELINED = 16
 """Requests that wait for the answers before theirs, at most: all that a read brings are parsed in one turn."""
 _HEAD_END = b"\r\n\r\n"
-_FEW_HEADS = 2
-"""Heads that are parsed as they come: a head, and the trailers of a body."""
+_PER_TURN = 16 * 1024
+"""Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
+_OF_HEAD = 512
+"""What a head costs beside its bytes, in bytes."""
 _MOST_HELD = 1024 * 1024
 """Bytes of a connection that wait to be parsed, at most."""
 _FRAMING = 10
@@ -67,25 +69,47 @@ _INVALID = "Invalid HTTP request received."
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class PipelinedReads:
-    """Has reads with several requests parsed one in each turn of the event loop: many connections can bring them at
-    once, and each takes as long as a call.
+class Reads:
+    """Has only so much parsed in each turn of the event loop, whatever all connections bring at once; those that wait
+    take turns by their addresses, and there those with one request with those that bring several.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[ClientConnection] = deque()
+        self._spent = 0
+        """In this turn; if it is anything, the next one is scheduled."""
+        self._waiting: dict[tuple[Holder, bool], deque[ClientConnection]] = {}
+
+    def take(self, data: bytes) -> bool:
+        """Whether this may be parsed at once; then it counts."""
+        if self._spent >= _PER_TURN:
+            return False
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._next)
+        self._spent += _cost(data)
+        return True
 
     def put(self, connection: ClientConnection) -> None:
-        """Have what it holds parsed when it is its turn."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._next)
-        self._waiting.append(connection)
+        """Have what it holds parsed when it is its turn, as `take` has refused it."""
+        has_several = connection.held.count(_HEAD_END) > 1
+        self._waiting.setdefault((connection.address, has_several), deque()).append(connection)
 
     def _next(self) -> None:
-        connection = self._waiting.popleft()
+        self._spent = 0
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next)
-        connection.parse_held()
+        while self._waiting and self._spent < _PER_TURN:
+            kind = next(iter(self._waiting))
+            queue = self._waiting.pop(kind)
+            connection = queue.popleft()
+            if queue:
+                self._waiting[kind] = queue  # behind the others
+            self._spent += _cost(connection.held)
+            connection.parse_held()
+
+
+def _cost(data: bytes) -> int:
+    """What it takes to parse it, in bytes; those of bodies take little."""
+    return 1 + min(len(data), _PER_TURN) + data.count(_HEAD_END) * _OF_HEAD
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -100,20 +124,20 @@ class ClientConnection(HttpToolsProtocol):
     """Of a request that waits to be refused."""
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
-    _held = b""
-    """What came with several requests, and is not parsed yet."""
+    held = b""
+    """What has come and is not parsed yet."""
 
     def __init__(
         self,
         *args: Any,
         connections: Connections,
-        pipelined: PipelinedReads,
+        reads: Reads,
         proxies: Collection[str],
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._connections = connections
-        self._pipelined = pipelined
+        self._reads = reads
         self._proxies = proxies
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -144,19 +168,20 @@ class ClientConnection(HttpToolsProtocol):
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
-        if not self._held and data.count(_HEAD_END) <= _FEW_HEADS:
+        if not self.held and self._reads.take(data):
             self._take(data)
             return
-        if not self._held:
-            self._pipelined.put(self)
-        self._held += data
+        is_first = not self.held
+        self.held += data
+        if is_first:
+            self._reads.put(self)
         self.flow.pause_reading()
-        if len(self._held) > _MOST_HELD:
+        if len(self.held) > _MOST_HELD:
             self.transport.close()
 
     def parse_held(self) -> None:
-        """Parse what came with several requests."""
-        held, self._held = self._held, b""
+        """Parse what has waited for its turn."""
+        held, self.held = self.held, b""
         if not self.is_lost and not self.transport.is_closing():
             self.flow.resume_reading()  # it is paused again for those that wait
             self._take(held)
@@ -410,7 +435,7 @@ async def serve_http(
         lifespan="on",
         ws="none",
         http=partial(  # type: ignore[arg-type]
-            ClientConnection, connections=connections, pipelined=PipelinedReads(), proxies=proxies
+            ClientConnection, connections=connections, reads=Reads(), proxies=proxies
         ),
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
