@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from fastmcp_aggregator.naming.uris import fits
+from fastmcp_aggregator.naming.uris import fits_any
 from fastmcp_aggregator.protocol.methods import (
     LIST_CHANGED,
     PROMPTS_GET,
@@ -96,11 +96,11 @@ class Catalogue:
             return self.withheld is None
         if uri in self.withheld:
             return True
-        if not any(fits(other, uri) for other in self.withheld):
+        if not fits_any(self.withheld, uri, otherwise=True):
             return False
         if any(item["uri"] == uri for item in self.of(Kind.RESOURCE)):
             return False
-        return not any(fits(item["uriTemplate"], uri) for item in self.of(Kind.TEMPLATE))
+        return not fits_any((item["uriTemplate"] for item in self.of(Kind.TEMPLATE)), uri, otherwise=False)
 
     def reduced_to(self, kept: Catalogue) -> Catalogue:
         """What is kept of this catalogue, knowing what is not."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from mcp.shared.dispatcher import as_request_id
@@ -30,6 +32,7 @@ from fastmcp_aggregator.front.extension_requests import ExtensionRequests
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import request_channel_of
+from fastmcp_aggregator.naming.uris import split_public_uri
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED, TASK_CHANGED
@@ -125,16 +128,34 @@ class ClientMessages:
                 return await listen(of_tasks, params.model_copy(update={"notifications": granted}))
 
     async def _subscribed(self, caller: Caller, stream: Subscriber, wanted: Iterable[str]) -> list[str]:
-        """Subscribe a stream to these addresses; those that it has got."""
+        """Subscribe a stream to these addresses, at all servers at once; those that it has got."""
+        uris = list(islice(dict.fromkeys(wanted), LIMIT))
+        of_server: dict[str | None, list[str]] = defaultdict(list)
+        for uri in uris:
+            parts = split_public_uri(uri)
+            of_server[parts[0] if parts else None].append(uri)
+        async with asyncio.TaskGroup() as servers:
+            works = [
+                servers.create_task(self._subscribed_at_one(caller, stream, server, wanted))
+                for server, wanted in of_server.items()
+            ]
+        subscribed = set(chain.from_iterable(work.result() for work in works))
+        return [uri for uri in uris if uri in subscribed]
+
+    async def _subscribed_at_one(
+        self, caller: Caller, stream: Subscriber, server: str | None, wanted: Iterable[str]
+    ) -> list[str]:
+        """The same for one server's addresses, up to where it cannot be asked; None: they do not say whose they are."""
         subscribed: list[str] = []
-        for uri in islice(dict.fromkeys(wanted), LIMIT):
+        for uri in wanted:
             try:
                 await self._subscribe_stream(caller, stream, uri)
             except MCPError as error:
                 if error.code == TOO_MANY_CALLS:
                     break
             except ChildServerError:
-                continue
+                if server is not None:
+                    break
             else:
                 subscribed.append(uri)
         return subscribed

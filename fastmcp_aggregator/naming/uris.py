@@ -12,6 +12,7 @@ Only a text without a scheme, such as the template `{+path}`, has nowhere to car
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 LONGEST_WATCHED = 8192
@@ -65,11 +66,32 @@ def _decoded(host: str) -> str | None:
         return None
 
 
+_MOST_COMPARED = 2_000_000
+"""Characters that are compared with templates for one URI: a few hundredths of a second. Each comparison counts as
+`_COMPARISON` and the URI: to look for a part takes up to the product of both lengths.
+"""
+_COMPARISON = 200
+
+
+def fits_any(templates: Iterable[str], uri: str, *, otherwise: bool) -> bool:
+    """Whether one of these templates can have this expansion; `otherwise` if that takes too long to tell."""
+    left = _MOST_COMPARED
+    for template in templates:
+        left -= _COMPARISON + len(uri) + len(template)
+        if left < 0:
+            return otherwise
+        if fits(template, uri):
+            return True
+    return False
+
+
 def fits(template: str, uri: str) -> bool:
     """Whether a URI template (RFC 6570) can have this expansion, with anything for its expressions.
 
-    Linear in the length of both: the fixed parts must stand in the URI, in their order.
+    The fixed parts must stand in the URI, in their order.
     """
+    if "{" not in template:
+        return uri == template
     first, *others = _EXPRESSION.split(template)
     if not others:
         return uri == template

@@ -90,7 +90,7 @@ class SubscribedResource:
                 return
             await self._close()
             if session.era == "modern":
-                self._stream = await _open_stream(session, self.original)
+                self._stream = await _open_stream(child, session, self.original)
             else:
                 await child.calls.request(SUBSCRIBE.name, {"uri": self.original}, holder=holder)
             self._session = session
@@ -161,14 +161,22 @@ class _Own:
         return list(self._entries.get(public, ()))
 
 
-async def _open_stream(session: ChildSession, uri: str) -> asyncio.Task[None]:
+async def _open_stream(child: Child, session: ChildSession, uri: str) -> asyncio.Task[None]:
+    """A stream to which the child has agreed, within the time that it has for a read."""
+    limit = child.options.deadlines.read
     is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     stream = asyncio.create_task(session.listen_for_updates(uri, is_open), name=f"subscription:{uri}")
     # How it ends is no accident to be reported: the end of a session is told elsewhere.
     stream.add_done_callback(lambda done: done.cancelled() or done.exception())
-    await asyncio.wait({stream, is_open}, return_when=asyncio.FIRST_COMPLETED)
-    if not is_open.done():
-        is_open.cancel()
+    try:
+        await asyncio.wait({stream, is_open}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not is_open.done():
+            is_open.cancel()
+            stream.cancel()
+    if is_open.cancelled():
+        if not stream.done():
+            raise ChildServerError(child.key, "runtime", f"it did not agree to a subscription within {limit:g} s")
         stream.result()
         raise MCPError(INVALID_REQUEST, f"the server does not report updates of {uri}")
     return stream

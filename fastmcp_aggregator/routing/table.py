@@ -35,7 +35,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
 from fastmcp_aggregator.naming.rules import CLIENT_RULES, NameRule, SeparatorSetting, is_hashed, loose, rule_for
-from fastmcp_aggregator.naming.uris import fits, host_of, public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import fits_any, host_of, public_uri, split_public_uri
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params
 from fastmcp_aggregator.routing.addresses import (
@@ -513,7 +513,8 @@ class RouteTable:
                 yield Route(child, original, change.applied(component), change.name, publish)
 
     def _has_template_for(self, child: Child, uri: str) -> bool:
-        return any(fits(template["uriTemplate"], uri) for template in offered(self.catalogue_of(child), Kind.TEMPLATE))
+        templates = offered(self.catalogue_of(child), Kind.TEMPLATE)
+        return fits_any((template["uriTemplate"] for template in templates), uri, otherwise=False)
 
     def _may_have_more(self, child: Child, kind: Kind) -> bool:
         """Whether nobody knows what a child offers of a kind: it has never been listed, or not of this kind."""
