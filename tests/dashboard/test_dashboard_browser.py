@@ -18,11 +18,10 @@ from fastmcp.server.auth import StaticTokenVerifier
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from support import memory
-from support.harness import PATIENCE, config, lean, timed
+from support.harness import PATIENCE, config, lean
 from test_dashboard_http import _token
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -69,9 +68,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hub(chromium: Browser, broken: Path) -> Iterator[str]:
     """The demo hub, without authentication; its address."""
-    app = build_aggregator(config(**servers(broken)), groups=GROUPS, strict=False, name="Team hub")
-    # However often a server was killed, the next call starts it.
-    with served(timed(app, Timings(crash_loop_pause=0.0)).http_app()) as origin:
+    app = build_aggregator(config(**servers(broken)), groups=GROUPS, strict=False, list_grace=0, name="Team hub")
+    with served(app.http_app()) as origin:
         yield f"{origin}/"
 
 

@@ -77,6 +77,7 @@ async def test_it_serves_everything_for_a_while_after_it_was_told_to_end_and_say
         assert await modern.call("a:pid")
         called = await http.post("/mcp/tools/call", json={"name": "a:pid"})
         assert (called.status_code, called.headers["connection"]) == (200, "close")
+        await legacy.close()  # whose stream would be waited for
         await front.abort()
 
 
