@@ -12,8 +12,8 @@ from uvicorn.server import ServerState
 
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare
-from fastmcp_aggregator.front.http.connection import HAS_BODY
-from fastmcp_aggregator.front.http.server import ClientConnection, Reads
+from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
+from fastmcp_aggregator.front.http.server import ClientConnection, Reads, WholeResponses
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 
@@ -39,13 +39,16 @@ class Socket(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.is_closed
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
 
 def connected(app: Any, reads: Reads | None = None) -> tuple[Socket, ClientConnection]:
-    config = uvicorn.Config(app, lifespan="off", access_log=False)
+    config = uvicorn.Config(WholeResponses(app), lifespan="off", access_log=False)
     config.load()
     connections = Connections(FairShare(10), FairShare(1000), asyncio.get_running_loop().time)
     around: dict[str, Any] = {"connections": connections, "reads": reads or Reads(), "proxies": ()}
@@ -108,6 +111,82 @@ async def test_parts_of_a_stream_are_written_as_they_come() -> None:
     await until(lambda: b"".join(sock.written).endswith(b"3\r\none\r\n"))
     more.set()
     await until(lambda: b"".join(sock.written).endswith(b"3\r\ntwo\r\n0\r\n\r\n"))
+
+
+def whole(body: bytes = b"ok", headers: Any = ((b"x-a", b"b"),)) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        assert WHOLE_RESPONSE in scope["extensions"]
+        await send({"type": WHOLE_RESPONSE, "status": 404, "headers": headers, "body": body})
+
+    return app
+
+
+@pytest.mark.parametrize("size", [0, 2, 10_000, 200_000])
+async def test_a_whole_response_is_what_two_messages_are(size: int) -> None:
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        fields = [(b"x-a", b"b"), (b"content-length", b"%d" % size)]
+        await send({"type": "http.response.start", "status": 404, "headers": fields})
+        await send({"type": "http.response.body", "body": b"x" * size})
+
+    answers = []
+    for app in (whole(b"x" * size), both):
+        sock, protocol = connected(app)
+        for count in (1, 2):
+            protocol.data_received(HEAD + b"body")
+            await until(lambda count=count, sock=sock: b"".join(sock.written).count(b"HTTP/1.1") == count)
+            await until(lambda protocol=protocol: not protocol.tasks)
+        assert protocol.server_state.total_requests == 2
+        answers.append(b"".join(sock.written))
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b"HTTP/1.1 404 Not Found\r\n")
+
+
+async def test_a_whole_response_is_written_at_once_and_before_its_connection_is_closed() -> None:
+    sock, protocol = connected(whole())
+    protocol.data_received(HEAD.replace(b"host: a", b"host: a\r\nconnection: close") + b"body")
+    await until(lambda: sock.is_closed)
+    (written,) = sock.written
+    assert written == b"HTTP/1.1 404 Not Found\r\nx-a: b\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
+
+
+async def test_a_whole_response_waits_until_its_client_reads() -> None:
+    sock, protocol = connected(whole())
+    protocol.pause_writing()
+    protocol.data_received(HEAD + b"body")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert sock.written == []
+    protocol.resume_writing()
+    await until(lambda: b"".join(sock.written).endswith(b"\r\n\r\nok"))
+
+
+async def test_a_head_is_all_of_a_whole_response_to_who_asks_for_no_more() -> None:
+    sock, protocol = connected(whole())
+    protocol.data_received(HEAD.replace(b"POST", b"HEAD") + b"body")
+    await until(lambda: b"".join(sock.written).endswith(b"content-length: 2\r\n\r\n"))
+
+
+@pytest.mark.parametrize("value", [b"a\r\nx-b: c", b"\0"])
+async def test_a_value_that_is_no_field_is_no_part_of_a_whole_response(value: bytes) -> None:
+    sock, protocol = connected(whole(headers=[(b"x-a", value)]))
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: bool(protocol.tasks) is False)
+    assert b"x-b" not in b"".join(sock.written)
+    assert b" 404 " not in b"".join(sock.written)
+
+
+async def test_there_is_one_whole_response() -> None:
+    async def twice(scope: Any, receive: Any, send: Any) -> None:
+        await whole()(scope, receive, send)
+        with pytest.raises(RuntimeError):
+            await send({"type": WHOLE_RESPONSE, "status": 200, "headers": [], "body": b"no"})
+
+    sock, protocol = connected(twice)
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: not protocol.tasks)
+    assert b"".join(sock.written).endswith(b"\r\n\r\nok")
 
 
 async def test_a_request_tells_whether_its_body_has_come() -> None:

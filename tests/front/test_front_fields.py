@@ -31,6 +31,18 @@ async def test_white_space_around_a_value_is_no_part_of_it() -> None:
     assert seen[1] == {"type": "lifespan"}
 
 
+async def test_white_space_is_stripped_once() -> None:
+    seen: list[Any] = []
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["headers"])
+
+    headers = [(b"plain", b"x")]
+    scope = {"type": "http", "headers": headers, server.CONNECTION: object()}
+    await ErrorBoundary(inner)(scope, None, None)  # type: ignore[arg-type]
+    assert seen[0] is headers
+
+
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server

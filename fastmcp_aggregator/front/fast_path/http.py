@@ -32,9 +32,9 @@ from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
+from fastmcp_aggregator.front.http.connection import WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
-from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.front.http.rest import JSON_METHODS, misnamed, refusal
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
@@ -50,6 +50,7 @@ _UNUSUAL = frozenset({b"origin", b"content-encoding", b"transfer-encoding", b"la
 """Headers with which a request is left to the transport."""
 _PROTOCOL_PREFIX = b"mcp-"
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
+_JSON = (b"content-type", b"application/json")
 _NO_SESSION = nullcontext()
 _ENVELOPE = Raw(raw_json.encode(ENVELOPE))
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
@@ -94,10 +95,7 @@ class FastEndpoint:
                 if response is None:
                     await self._app({**scope, SCOPE_KEY: [exchange.fast]}, _Replay(first, receive).receive, send)
                 else:
-                    connection = scope.get(CONNECTION)
-                    if connection is not None and not connection.is_lost and isinstance(response, bytes):
-                        connection.transport.is_whole = True
-                    await exchange.send(response, send)
+                    await exchange.send(response, scope, send)
             finally:
                 exchange.close()
 
@@ -216,10 +214,13 @@ class Exchange:
         result, parts = found
         return LongResponse.of(self.encoded(result), SPECS[KIND_OF_LIST[request.method]].list_key, parts)
 
-    async def send(self, response: bytes | LongResponse, send: Send) -> None:
+    async def send(self, response: bytes | LongResponse, scope: Scope, send: Send) -> None:
         """Send a response; a long one by and by, as it is read."""
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(response))]
-        headers += self.headers()
+        headers = [_JSON, *self.headers()]
+        if isinstance(response, bytes) and WHOLE_RESPONSE in scope.get("extensions", ()):
+            await send({"type": WHOLE_RESPONSE, "status": self._status, "headers": headers, "body": response})
+            return
+        headers.append((b"content-length", b"%d" % len(response)))
         await send({"type": "http.response.start", "status": self._status, "headers": headers})
         if isinstance(response, bytes):
             await send({"type": "http.response.body", "body": response})

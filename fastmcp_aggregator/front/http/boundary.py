@@ -29,7 +29,17 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.concurrency import limiter
-from fastmcp_aggregator.front.http.gate import IS_ENDING, IS_LEAVING, ON_LISTENING, SHUTTING_DOWN, is_look, reject
+from fastmcp_aggregator.front.http.connection import WHOLE_RESPONSE
+from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
+from fastmcp_aggregator.front.http.gate import (
+    CONNECTION,
+    IS_ENDING,
+    IS_LEAVING,
+    ON_LISTENING,
+    SHUTTING_DOWN,
+    is_look,
+    reject,
+)
 from fastmcp_aggregator.front.wire.errors import unexpected
 from fastmcp_aggregator.observability.telemetry import is_tracing
 
@@ -88,6 +98,7 @@ class Drain:
         scope[IS_LEAVING], scope[IS_ENDING] = self._is_leaving, self._is_closing
         if self._is_leaving:
             send = _closing(send)
+            scope.pop("extensions", None)  # it sees no head of a whole response
         if self._is_over:
             await reject(scope, receive, send, SHUTTING_DOWN)
             return
@@ -148,8 +159,8 @@ def _closing(send: Send) -> Send:
 class ErrorBoundary:
     """An ASGI layer that answers in place of the app when that breaks before it has answered.
 
-    White space around a header's value is no part of it (RFC 9110, section 5.5), but some parsers that uvicorn may use
-    leave it there: it is stripped before anything reads the headers.
+    White space around a header's value is no part of it (RFC 9110, section 5.5), but some parsers of other servers
+    leave it there: it is stripped before anything reads the headers. Ours has done that.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -159,7 +170,8 @@ class ErrorBoundary:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        if CONNECTION not in scope:
+            scope["headers"] = [(name, value.strip(WHITE_SPACE)) for name, value in scope["headers"]]
         response, watched = sending_of(scope, send)
         try:
             await self._app(scope, receive, watched)
@@ -284,5 +296,8 @@ class Sending:
 
     async def send(self, message: Message) -> None:
         self.has_begun = True
-        self.is_complete = message["type"] == "http.response.body" and not message.get("more_body", False)
+        kind = message["type"]
+        self.is_complete = kind == WHOLE_RESPONSE or (
+            kind == "http.response.body" and not message.get("more_body", False)
+        )
         await self._send(message)

@@ -21,6 +21,8 @@ _LISTEN_BYTES = 256 * 1024
 """What opens a stream is no longer than this; what is, is a request like others."""
 _LISTEN = LISTEN.encode()
 _SESSION = b"mcp-session-id"
+WHITE_SPACE = b" \t"
+"""What may stand around the value of a field, and is no part of it."""
 _HEAD = "fastmcp_aggregator.head"
 """Where a request's scope has its `Head`."""
 

@@ -3,8 +3,8 @@
 uvicorn's own signal handling would end the process before the children are closed, so it is off; the server ends when
 it is told to, and the caller closes the children afterwards. Its connections are shared between the addresses that they
 come from (`concurrency/connections.py`); heads and trailers are bounded, which uvicorn leaves to its other parser, and
-trailers are dropped, which it takes for headers; the head of a response is written with its body, not apart. What a
-proxy says of the client is believed of those alone that are named.
+trailers are dropped, which it takes for headers; the head of a response is written with its body, not apart, and an app
+may send both with one message. What a proxy says of the client is believed of those alone that are named.
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ from typing import Any
 import httptools
 import uvicorn
 from sse_starlette.sse import AppStatus
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 from fastmcp_aggregator.file_descriptors import shortage
 from fastmcp_aggregator.front.http.boundary import Drain
-from fastmcp_aggregator.front.http.connection import HAS_BODY
+from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
+from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
 from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -64,6 +70,7 @@ _FRAMING = 10
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
 _LONG = 64 * 1024
 """Bytes of a body that is not copied behind its head."""
+_EXTENSIONS: dict[str, dict[object, object]] = {WHOLE_RESPONSE: {}}
 _INVALID = "Invalid HTTP request received."
 """uvicorn's words."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -237,7 +244,10 @@ class ClientConnection(HttpToolsProtocol):
         if len(self.headers) >= _MOST_FIELDS:
             self._overhead = HEAD_LIMIT + 1
             raise httptools.HttpParserError("too many fields")
-        super().on_header(name, value)
+        name, value = name.lower(), value.strip(WHITE_SPACE)
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -259,7 +269,6 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self.transport.is_whole = False
         if self.pipeline or self.transport.is_closing():
             self._connections.work(self)
             super().on_response_complete()
@@ -291,6 +300,43 @@ class ClientConnection(HttpToolsProtocol):
         self._pipe.abort()
 
 
+class WholeResponses:
+    """An ASGI layer that lets an app send a response with one message, unless its request has others behind it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = scope.get(CONNECTION)
+        if connection is not None and not connection.is_lost and connection.cycle.scope is scope:
+            scope["extensions"] = _EXTENSIONS
+            send = partial(_send, connection.cycle, connection.transport)
+        await self._app(scope, receive, send)
+
+
+async def _send(cycle: RequestResponseCycle, transport: _Transport, message: Message) -> None:
+    if message["type"] != WHOLE_RESPONSE:
+        await cycle.send(message)  # type: ignore[arg-type]
+        return
+    status, body, headers = message["status"], message["body"], message["headers"]
+    is_odd = HEADER_VALUE_RE.search(b"".join([value for _, value in headers]))  # uvicorn says so
+    can_write = not cycle.response_started and not cycle.disconnected and not cycle.flow.write_paused
+    if is_odd or not can_write or cycle.scope["method"] == "HEAD":
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        await cycle.send({"type": "http.response.start", "status": status, "headers": headers})
+        await cycle.send({"type": "http.response.body", "body": body})
+        return
+    cycle.response_started = cycle.response_complete = True
+    fields = b"".join([b"%b: %b\r\n" % field for field in (*cycle.default_headers, *headers)])
+    end = b"" if cycle.keep_alive else b"connection: close\r\n"
+    head = b"%b%bcontent-length: %d\r\n%b\r\n" % (STATUS_LINE[status], fields, len(body), end)
+    transport.write_joined(head, body)
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        transport.close()
+    cycle.on_response()
+
+
 class _LostConnection:
     """What a request that is still served finds in place of its connection."""
 
@@ -320,20 +366,23 @@ class _Transport(asyncio.Transport):
         self._transport = transport
         self._head = b""
         self._flushing: asyncio.Handle | None = None
-        self.is_whole = False
-        """Whether who answers says that the next head is followed by its body at once, so that it needs no flush."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._head and len(data) < _LONG:
-            head = self._taken_head()
-            self._transport.write(head + data)
-        elif not self._head and data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
+        if self._head:
+            self.write_joined(self._taken_head(), data)
+        elif data[: len(_HTTP)] == _HTTP and _LENGTH in bytes(data):
             self._head = bytes(data)
-            if not self.is_whole:
-                self._flushing = asyncio.get_running_loop().call_soon(self.flush)
+            self._flushing = asyncio.get_running_loop().call_soon(self.flush)
         else:
-            self.flush()
             self._transport.write(data)
+
+    def write_joined(self, head: bytes, body: bytes | bytearray | memoryview) -> None:
+        """Write the head of a response and what comes of its body, at once unless that is long."""
+        if len(body) < _LONG:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
 
     def flush(self) -> None:
         """Write a head that waits."""
@@ -429,7 +478,7 @@ async def serve_http(
         open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), asyncio.get_running_loop().time
     )
     config = uvicorn.Config(
-        drain,
+        WholeResponses(drain),
         log_level="warning",
         access_log=False,
         lifespan="on",
