@@ -32,21 +32,51 @@ async def test_looks_take_turns_of_their_own_one_by_one() -> None:
     assert begun.count("/health") == 50
 
 
-async def test_few_requests_begin_in_one_turn_and_all_in_order() -> None:
-    pace, begun = Pace(nothing), list[int]()
+@pytest.mark.parametrize(("cost", "most"), [(0.0, 2 * Pace.most), (0.001, Pace.most), (1.0, Pace.most)])
+async def test_few_requests_begin_in_one_turn_and_all_in_order(
+    cost: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pace, begun, now = Pace(nothing), list[int](), 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
 
     async def request(number: int) -> None:
+        nonlocal now
         await pace._turns.take()
         begun.append(number)
+        now += cost
 
     tasks = [asyncio.create_task(request(number)) for number in range(50)]
-    most = 0
+    in_turn: list[int] = []
     while not all(task.done() for task in tasks):
         before = len(begun)
         await asyncio.sleep(0)
-        most = max(most, len(begun) - before)
-    assert 0 < most <= Pace.most
+        in_turn.append(len(begun) - before)
+    assert in_turn[0] == Pace.most
+    assert max(in_turn) == most
     assert begun == [*range(50)]
+
+
+async def test_after_turns_that_were_short_the_next_that_is_long_is_the_last_of_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pace, begun, now = Pace(nothing), 0, 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+
+    async def request(number: int) -> None:
+        nonlocal now, begun
+        await pace._turns.take()
+        begun += 1
+        now += number >= 6 * Pace.most  # the flood begins
+
+    tasks = [asyncio.create_task(request(number)) for number in range(12 * Pace.most)]
+    in_turn: list[int] = []
+    while begun < len(tasks):
+        before = begun
+        await asyncio.sleep(0)
+        in_turn.append(begun - before)
+    at_once = [count for count in in_turn if count]
+    assert at_once[:4] == [Pace.most, *[2 * Pace.most] * 3]
+    assert set(at_once[5:]) == {Pace.most}
 
 
 async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:

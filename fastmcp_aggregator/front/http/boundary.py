@@ -187,7 +187,7 @@ class ErrorBoundary:
 
 class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
-    in order.
+    in order. After a turn that was short there are twice as many, for each turn costs something.
 
     So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
     is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
@@ -195,13 +195,13 @@ class Pace:
     """
 
     most = 4
-    """Requests that begin in one turn, while there are more of them."""
+    """Requests that begin in one turn, while there are more of them, and turns are long."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._served = 0
-        self._turns = Lane(self.most)
-        self._looks = Lane(1)
+        self._turns = Lane(self.most, 2 * self.most)
+        self._looks = Lane(1, 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -220,20 +220,28 @@ class Pace:
             self._served -= 1
 
 
+_SHORT = 0.003
+"""Seconds of a turn that was short."""
+
+
 class Lane:
     """Lets a few begin in each turn of the event loop."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, most_after_short: int) -> None:
+        """So many; and so many after a turn that was short."""
+        self._most = self._room = most
+        self._most_after_short = most_after_short
         self.begun = 0
+        self._turn_began = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
         """Wait until one may begin."""
         loop = asyncio.get_running_loop()
-        if self.begun < self._most:
-            if not self.begun:
-                loop.call_soon(self._next)
+        if not self.begun:
+            self._room, self._turn_began = self._most, loop.time()
+            loop.call_soon(self._next)
+        if self.begun < self._room:
             self.begun += 1
             return
         begins: asyncio.Future[None] = loop.create_future()
@@ -241,14 +249,18 @@ class Lane:
         await begins
 
     def _next(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._room = self._most_after_short if now - self._turn_began < _SHORT else self._most
+        self._turn_began = now
         self.begun = 0
-        while self._waiting and self.begun < self._most:
+        while self._waiting and self.begun < self._room:
             begins = self._waiting.popleft()
             if not begins.done():  # its request was cancelled
                 begins.set_result(None)
                 self.begun += 1
         if self.begun:
-            asyncio.get_running_loop().call_soon(self._next)
+            loop.call_soon(self._next)
 
 
 class RemoteParent:
