@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from opentelemetry.trace import INVALID_SPAN, format_trace_id, get_current_span
+from opentelemetry.trace import format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
@@ -88,7 +88,7 @@ class Call:
         """The parameters' size as JSON."""
         return json_size(self.params)
 
-    @cached_property
+    @property
     def trace_id(self) -> str:
         """Of the trace that the client has told, in its message (SEP-414) or in a header, or that was begun here; empty
         without one.
@@ -102,6 +102,5 @@ class Call:
                 if told := _TRACEPARENT.fullmatch(value.decode("latin-1")):
                     return told[1]
                 break
-        span = get_current_span()
-        context = None if span is INVALID_SPAN else span.get_span_context()
-        return format_trace_id(context.trace_id) if context is not None and context.is_valid else ""
+        context = get_current_span().get_span_context()
+        return format_trace_id(context.trace_id) if context.is_valid else ""

@@ -27,7 +27,7 @@ our JSON-RPC error; `denied`: a policy refused it.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen, for one is made for each call
 class CallEnd:
     """The outcome of a call. `seconds` since it began; `code` is that of a JSON-RPC error, `reason` a policy's."""
 

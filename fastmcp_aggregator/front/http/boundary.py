@@ -106,8 +106,9 @@ class Drain:
         with EndableWork() as answering:
             self._answering.add(answering)
             if not self._is_closing and scope["method"] != "GET":
+                if not self._awaited:
+                    self._idle.clear()
                 self._awaited.add(answering)
-                self._idle.clear()
                 scope[ON_LISTENING] = partial(self._finished, answering)
             try:
                 await self._app(scope, receive, response.send)
