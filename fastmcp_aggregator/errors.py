@@ -41,7 +41,8 @@ class ConfigProblem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.message}"
+        is_of_no_place = self.code == "file_not_found" and self.path == "$"
+        return self.message if is_of_no_place else f"{self.path}: {self.message}"
 
 
 class ConfigError(AggregatorError):

@@ -82,7 +82,7 @@ def test_each_error_has_its_exit_code(error: Exception, code: int) -> None:
 def test_an_error_is_told_by_its_message_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "missing.json"
     assert main([str(path)]) == 2
-    assert capfd.readouterr() == ("", f"{path}: 1 problem\n  $: there is no file {path}; check the path\n")
+    assert capfd.readouterr() == ("", f"{path}: 1 problem\n  there is no file {path}; check the path\n")
 
 
 def test_with_debug_there_is_a_traceback(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -226,7 +226,7 @@ def test_a_missing_file_is_named_with_its_whole_path(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     error = error_of("absent.json")
     assert (error.code, error.source) == ("file_not_found", "absent.json")
-    assert str(error.details[0]) == f"$: there is no file {tmp_path}/absent.json; check the path"
+    assert str(error.details[0]) == f"there is no file {tmp_path}/absent.json; check the path"
 
 
 def test_a_directory_is_no_config(tmp_path: Path) -> None:
