@@ -8,6 +8,7 @@ on at each level as there are such references.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import add
@@ -20,6 +21,13 @@ _MOST_PATTERN_TEXT = 5000
 """Characters of all patterns: preparing one takes time by its text, and keeps the interpreter's lock."""
 _MOST_PATTERN_STEPS = 4000
 """Steps of all patterns for a character, which also tell how large they are when they are prepared."""
+_MOST_CLASSES = 50
+"""Classes of Unicode's properties in all patterns, each of which is made before the size of the pattern is known."""
+_PROPERTY = re.compile(r"\\[pP]")
+_WIDE_RANGE = re.compile(r"-(?:\\|[^\x00-\x7f])")
+_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
+_WIDE_RANGE_COST = 10
+"""Classes as which a range beyond ASCII counts where case is ignored: each character is looked up."""
 _MOST_EXPANDED = 20_000
 """Keywords that may meet one part of a value."""
 _DIVISION, _ODD_DIVISION = 60, 3000
@@ -112,7 +120,7 @@ class Measuring:
     def __init__(self, root: Mapping[str, Any], text_steps: Callable[[str], int]) -> None:
         self._root = root
         self._text_steps = text_steps
-        self._patterns = self._pattern_text = self._pattern_steps = 0
+        self._patterns = self._pattern_text = self._pattern_steps = self._classes = 0
         self._known: dict[str, PartWeight] = {}
         self._open: dict[str, int] = {}
         """By reference, how many levels of the value below the root it was met."""
@@ -165,6 +173,9 @@ class Measuring:
         self._pattern_text += sum(map(len, patterns))
         if self._pattern_text > _MOST_PATTERN_TEXT:
             raise TooCostly(f"its patterns have more than {_MOST_PATTERN_TEXT} characters")
+        self._classes += sum(map(_classes, patterns))
+        if self._classes > _MOST_CLASSES:
+            raise TooCostly("its patterns have too many large classes of characters")
         text = sum(map(self._text_steps, patterns))
         self._pattern_steps += text
         if self._pattern_steps > _MOST_PATTERN_STEPS:
@@ -202,6 +213,12 @@ class Measuring:
         for schema in schemas:
             weight = weight.plus(self._weighed(schema, level + 1, depth + 1).anywhere())
         return weight
+
+
+def _classes(pattern: str) -> int:
+    """What its classes of characters cost as it is prepared."""
+    ranges = len(_WIDE_RANGE.findall(pattern)) if _IGNORES_CASE.search(pattern) else 0
+    return len(_PROPERTY.findall(pattern)) + _WIDE_RANGE_COST * ranges
 
 
 def _mapping(part: Any) -> Mapping[str, Any]:

@@ -418,6 +418,32 @@ def test_a_schema_whose_patterns_are_hard_to_prepare_is_refused_before(
     assert not compiled
 
 
+LARGE_CLASSES = {
+    "wide ranges": {"a": {"pattern": "(?i)" + r"[a-\x{10ffff}]" * 6}},
+    "wide ranges, flag in the middle": {"a": {"pattern": r"x(?s-u:y)(?mi:[a-\u{ffff}][^b-ɏ][\0-\xff])" * 2}},
+    "properties": {"a": {"pattern": r"\p{L}" * 51}},
+    "properties of several patterns": {"a": {"patternProperties": {rf"[^\p{{L}}\P{{Lu}}]{n}": {} for n in range(26)}}},
+}
+
+
+@pytest.mark.parametrize("properties", LARGE_CLASSES.values(), ids=LARGE_CLASSES)
+def test_many_large_classes_are_refused_before_one_is_made(properties: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "_compiled", lambda *_: pytest.fail("a pattern was prepared"))
+    refusal = refusal_of({}, {"type": "object", "properties": properties})
+    assert refusal is not None
+    assert "its patterns have too many large classes of characters" in refusal.message
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?i)^[a-z0-9][a-z0-9._-]{0,62}$", r"^[\p{L}\p{N} '-]+$", r"(?i)^[\w.+-]+@[\w-]+(\.[\w-]+)+$", r"^[^\x00-\x1f]*$"],
+)
+def test_usual_classes_are_checked(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+    assert refusal_of({"a": "a@b.cd" if "@" in pattern else "Ab"}, schema) is None
+    assert refusal_of({"a": "\x00"}, schema) is not None
+
+
 @pytest.mark.parametrize("schema", [TOOL, {"enum": [{}]}])
 def test_half_of_a_surrogate_pair_is_refused(schema: Any) -> None:
     refusal = refusal_of({"path": "\ud800"}, schema)

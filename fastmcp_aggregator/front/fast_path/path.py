@@ -9,7 +9,6 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -63,8 +62,6 @@ PING = "ping"
 _RETRY_PARAMS = frozenset(RETRY_PARAMS)
 TALKED = frozenset({"notification", "polling", "question", "result", "takes long"})
 """Why calls are taken over as others of the same component will be."""
-_MAY_ADDRESS = re.compile(rb'"resource|\\u00[67]')
-"""What stands in a result that may have addresses; letters can be escaped."""
 _MOST_KEPT_BYTES = 2000
 """Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
@@ -367,7 +364,7 @@ class FastPath:
         target = fast.target
         part = target.addressed
         if part in result and (
-            target.is_resource or (target.publish is not None and _MAY_ADDRESS.search(raw_json.bytes_of(result[part])))
+            target.is_resource or (target.publish is not None and _may_address(raw_json.bytes_of(result[part])))
         ):
             looked_at.append(part)
         for name in looked_at:
@@ -401,6 +398,11 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+def _may_address(text: bytes) -> bool:
+    """Whether a part of a result may have addresses of resources; letters can be escaped."""
+    return b'"resource' in text or b"\\u006" in text or b"\\u007" in text
 
 
 def _component(target: Target, method: str) -> Hashable:
