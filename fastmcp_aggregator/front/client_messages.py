@@ -164,7 +164,7 @@ class ClientMessages:
         params = {"uri": uri}
         found = await self._directory.locate(uri)
         if found is None:
-            await self._guard.refuse(caller, params, params, partial(errors.unknown_uri, uri, ()))
+            await self._guard.refuse(caller, params, params, partial(errors.unknown_uri, uri))
         child, original = found
         may_hear = partial(self._directory.shows, uri, caller.account)
         subscribe = self._runtime.subscriptions.subscribe

@@ -394,8 +394,10 @@ class Pipeline:
         """
         found = await self._directory.locate(uri)
         if found is None and not await self._own.has(Kind.RESOURCE, uri):
-            known = self._directory.table.names(Kind.RESOURCE, self._rule(caller))
-            await self._guard.refuse(caller, params, {"uri": uri}, lambda: errors.unknown_uri(uri, known))
+            table = self._directory.table
+            known = table.names(Kind.RESOURCE, self._rule(caller))
+            unknown = partial(errors.unknown_uri, uri, known, table.with_key(uri))
+            await self._guard.refuse(caller, params, {"uri": uri}, unknown)
         return found
 
     async def _route(self, caller: Caller, params: Params, kind: Kind, name: str) -> Route | None:

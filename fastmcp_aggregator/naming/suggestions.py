@@ -10,7 +10,6 @@ from typing import Literal
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.naming.uris import split_public_uri
 
 _LONGEST = 256
 _LONGEST_ECHO = 128
@@ -128,18 +127,14 @@ def unknown_name_message(kind: Literal["tool", "prompt"], name: str, rule: NameR
     return f"{title} not found: {_echo(name)}{suggestion}"
 
 
-def unknown_uri_message(uri: str, candidates: Iterable[str]) -> str:
-    """Why the resource cannot be found, and which addresses of `candidates` may have been meant."""
-    known = tuple(candidates)
-    meant = _with_some_key(uri, known) or closest(uri, known, separators=())
+def unknown_uri_message(uri: str, candidates: Iterable[str], with_key: Iterable[str] = ()) -> str:
+    """Why the resource cannot be found, and which addresses of `candidates` may have been meant.
+
+    `with_key` are the public addresses of what servers call `uri` themselves.
+    """
+    same = [] if len(uri) > _LONGEST_ECHO else list(islice(with_key, _MOST_SUGGESTED))
+    meant = same or closest(uri, candidates, separators=())
     return f"Resource not found: {_echo(uri)}{_did_you_mean(meant)}"
-
-
-def _with_some_key(original_uri: str, candidates: Iterable[str]) -> list[str]:
-    if len(original_uri) > _LONGEST_ECHO:
-        return []
-    same = (c for c in candidates if (split_public_uri(c) or ("", ""))[1] == original_uri)
-    return list(islice(same, _MOST_SUGGESTED))
 
 
 def _did_you_mean(names: list[str]) -> str:

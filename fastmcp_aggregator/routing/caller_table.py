@@ -64,6 +64,14 @@ class CallerTable(RouteTable):
         yield from self._shared.named_of_each(kind, rule)
         yield from super().named_of_each(kind, rule)
 
+    def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
+        yield from self._shared.names(kind, rule)
+        yield from super().names(kind, rule)
+
+    def with_key(self, uri: str) -> Iterator[str]:
+        yield from self._shared.with_key(uri)
+        yield from super().with_key(uri)
+
     def cache_hint(self, kind: Kind) -> CacheHint:
         """What it may be kept for is not told by what only this principal sees: it is nobody else's, ever."""
         return CacheHint()

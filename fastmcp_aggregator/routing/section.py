@@ -27,7 +27,7 @@ class Named(NamedTuple):
     """
 
     pairs: list[tuple[str, Route]]
-    doubtful: list[int]
+    doubtful: frozenset[int]
 
 
 class Section:
@@ -137,11 +137,11 @@ class Section:
         routes = self.routes[kind]
         if kind not in NAMED:
             pairs = [(self._address_of(route), route) for route in routes]
-            return Named(
-                pairs, [place for place, (public, route) in enumerate(pairs) if self._is_keyless(public, route)]
-            )
+            keyless = (place for place, (public, route) in enumerate(pairs) if self._is_keyless(public, route))
+            return Named(pairs, frozenset(keyless))
         pairs = [(rule.public_name(self._key, name), routes[place]) for name, place in self._by_name[kind].items()]
-        return Named(pairs, [place for place, (public, _) in enumerate(pairs) if rule.is_strict and is_hashed(public)])
+        hashed = (place for place, (public, _) in enumerate(pairs) if rule.is_strict and is_hashed(public))
+        return Named(pairs, frozenset(hashed))
 
     def _is_keyless(self, address: str, route: Route) -> bool:
         """Whether it has an address that could carry the key, and does not."""

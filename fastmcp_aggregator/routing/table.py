@@ -213,8 +213,18 @@ class RouteTable:
         )
 
     def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
-        """The listed public names (or URIs) of a kind."""
-        return (public for public, _ in self.named(kind, rule))
+        """The listed public names (or URIs) of a kind. Each is looked at when it is its turn."""
+        for child in self._listed():
+            doubtful = self._doubtful(child, kind, rule)
+            for place, (public, route) in enumerate(self._section(child).named(kind, rule).pairs):
+                if place not in doubtful or self._is_owner(kind, public, route):
+                    yield public
+
+    def with_key(self, uri: str) -> Iterator[str]:
+        """The public addresses of the listed resources that their servers call so."""
+        listed = self._listed() if self._prefix else ()
+        having = (child for child in listed if self._section(child).place(Kind.RESOURCE, uri) is not None)
+        return (public_uri(child.key, uri) for child in having)
 
     def served(self, kind: Kind) -> Iterator[Route]:
         """What is listed, in order."""
@@ -309,7 +319,7 @@ class RouteTable:
                 if kind in NAMED and not self._has_rivals(child, kind):
                     continue
                 pairs = self._section(child).named(kind, rule).pairs
-                for public, _ in (pairs[place] for place in self._doubtful(child, kind, rule)):
+                for public, _ in (pairs[place] for place in sorted(self._doubtful(child, kind, rule))):
                     owner = owners.setdefault(public, child.key)
                     if owner != child.key:
                         found.append(NameConflictError(public, owner, child.key))

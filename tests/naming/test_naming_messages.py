@@ -208,7 +208,7 @@ def test_a_message_has_at_most_two_printable_lines(name: str, candidates: list[s
 
 def test_an_unknown_resource_suggests_the_one_that_was_meant() -> None:
     addresses = ["demo://everything/x/1", "file://files//a/b", "file://more//a/b", "plain"]
-    assert unknown_uri_message("file:///a/b", addresses) == (
+    assert unknown_uri_message("file:///a/b", addresses, addresses[1:3]) == (
         "Resource not found: file:///a/b\nDid you mean: file://files//a/b, file://more//a/b?"
     )
     assert unknown_uri_message("demo://everythin/x/1", addresses) == (
@@ -219,4 +219,14 @@ def test_an_unknown_resource_suggests_the_one_that_was_meant() -> None:
 
 def test_an_address_too_long_to_show_is_not_suggested() -> None:
     original = f"file:///{'b' * 1000}"
-    assert "Did you mean" not in unknown_uri_message(original, [public_uri("files", original)])
+    with_key = [public_uri("files", original)]
+    assert "Did you mean" not in unknown_uri_message(original, with_key, with_key)
+
+
+def test_what_an_unknown_resource_costs_does_not_grow_with_what_is_listed() -> None:
+    listed, with_key = iter(range(100_000)), iter(range(1000))
+    assert "Did you mean" not in unknown_uri_message("zz:9", (f"x://a/{each}" for each in listed))
+    assert next(listed) <= 2000
+    message = unknown_uri_message("x:9", (), (f"x://{each}:/9" for each in with_key))
+    assert message.endswith("\nDid you mean: x://0:/9, x://1:/9, x://2:/9?")
+    assert next(with_key) == 3

@@ -518,3 +518,34 @@ def test_without_prefixes_a_name_that_ends_like_a_shortened_one_is_listed_shorte
     assert name.startswith(f"{hashed}_")
     assert found(table(both, prefix=False), name) == ("a", hashed)
     assert found(table(both, prefix=False), hashed) == ("a", hashed)
+
+
+def test_an_address_without_its_key_is_looked_up_in_each_server() -> None:
+    routes = table(child("a", resources=["x://1", "x://2"]), child("b", resources=["x://1"]), child("c"))
+    assert list(routes.with_key("x://1")) == ["x://a/1", "x://b/1"]
+    assert list(routes.with_key("x://3")) == []
+    assert list(table(child("a", resources=["x://1"]), child("b"), prefix=False).with_key("x://1")) == []
+
+
+def test_of_what_is_listed_no_more_is_looked_at_than_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"x://{each}" for each in range(1000)]
+    routes = table(child("a", resources=addresses), child("b", resources=addresses), prefix=False)
+    looked_at: list[str] = []
+    find = routes.find
+
+    def finding(kind: Kind, name: str) -> Any:
+        looked_at.append(name)
+        return find(kind, name)
+
+    monkeypatch.setattr(routes, "find", finding)
+    names = routes.names(Kind.RESOURCE, Naming(prefix=False).rule(None))
+    assert [next(names) for _ in range(3)] == ["x://0", "x://1", "x://2"]
+    assert looked_at == ["x://0", "x://1", "x://2"]
+
+
+def test_to_one_caller_what_all_share_is_named_first() -> None:
+    own = child("own", resources=["x://1"])
+    shared = table(child("a", "t", resources=["x://1"]))
+    routes = CallerTable(shared, [own], Naming(), None, {}, {}, {"own": own.catalogue}, ())  # type: ignore[dict-item,list-item]
+    assert listed(routes, kind=Kind.RESOURCE) == ["x://a/1", "x://own/1"]
+    assert list(routes.with_key("x://1")) == ["x://a/1", "x://own/1"]

@@ -76,9 +76,9 @@ def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, can
     return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
 
 
-def unknown_uri(uri: str, candidates: Iterable[str]) -> MCPError:
+def unknown_uri(uri: str, candidates: Iterable[str] = (), with_key: Iterable[str] = ()) -> MCPError:
     """Report a URI that no child serves; `data.uri` echoes it (SEP-2164)."""
-    return MCPError(INVALID_PARAMS, unknown_uri_message(uri, candidates), {"uri": uri[:2048]})
+    return MCPError(INVALID_PARAMS, unknown_uri_message(uri, candidates, with_key), {"uri": uri[:2048]})
 
 
 def invalid_params(what: str) -> MCPError:
