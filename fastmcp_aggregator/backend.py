@@ -159,6 +159,8 @@ class Backend:
         """Show in each view what belongs there now, by its id."""
         for view in self._views:
             view.tell(view.directory.regroup(groups(view.id), list(self.children.values())))
+        if self.runtime is not None:
+            self.runtime.regrouped()
 
     def restart(self, key: str) -> None:
         """Start a server anew, whatever it is doing, without waiting for it.

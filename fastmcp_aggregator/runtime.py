@@ -110,6 +110,7 @@ class Runtime:
             self.supervisor,
             limit=settings.max_isolated_sessions,
             is_subscribed=self.subscriptions.has_subscribers,
+            is_shown=self._is_shown,
             on_given_up=self._given_up,
             on_joined=self.log_levels.connected,
         )
@@ -155,6 +156,17 @@ class Runtime:
             return list(self.children.values())
         alone = (instance for instance, _ in self.instances if instance.context.profile.is_single)
         return [instance for instance in alone if place_of(instance) is connection]
+
+    def regrouped(self) -> None:
+        """Groups have changed: end the instances of servers that their sessions' groups do not have any more."""
+        for instance, _ in list(self.instances):
+            if not self._is_shown(instance, place_of(instance)):
+                self.instances.end(instance)
+
+    def _is_shown(self, child: Child, session: Hashable) -> bool:
+        """Whether a session may use a server, as far as it has one view."""
+        views = [view for view in self._views if session in view.live_clients.connections]
+        return not views or any(each.key == child.key for view in views for each in view.directory.children)
 
     # What children report.
 

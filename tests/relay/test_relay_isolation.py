@@ -20,6 +20,7 @@ from support.wire import LEGACY
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children import client_profile
+from fastmcp_aggregator.groups import Group
 
 ROOTS = {"roots": {"listChanged": True}}
 ASK_FOR_ROOTS = {"ask": {"a": {"method": "roots/list"}}}
@@ -380,6 +381,69 @@ async def test_users_who_name_the_same_roots_do_not_share() -> None:
             tell(client, "file:///x")
         found = [await pid(client) for client in clients]
         assert found[0] == found[1] != found[2]
+
+
+def narrowed(group_id: str) -> Any:
+    """The group `red` has lost the server `a`."""
+    return Group("red", servers=("b",)) if group_id == "red" else None
+
+
+async def test_an_instance_ends_when_the_group_of_its_session_loses_the_server_and_says_and_asks_nothing_more() -> None:
+    groups = {"red": {"servers": ["a", "b"]}}
+    app = build_aggregator(config(a=talking(), b=lean()), isolation="session", groups=groups)
+    scripts = scripted(app)
+    async with served(app) as front:
+        everybody = await front.connect(capabilities=ROOTS)
+        kept = await pid(everybody)
+        red = await front.connect("red", capabilities=ROOTS)
+        lost = await pid(red)
+        child = scripts["a"].life.child
+        child.notify("notifications/message", {"level": "info", "data": "before"})
+        assert (await red.heard("notifications/message"))["params"]["data"] == "before"
+        assert sorted(each.key for each in instances(app)) == ["a", "a"]
+
+        app._backend.regroup(narrowed)
+        assert [each.status().pid for each in instances(app)] == [kept]
+        child.notify("notifications/message", {"level": "info", "data": "after"})
+        child.play_outside({"ask": {"late": {"method": "roots/list"}}})
+        assert (await red.error("tools/call", {"name": "a:pid"}))["code"] == -32602
+        await red.call("b:pid")
+        assert lost != kept == await pid(everybody)
+        assert "after" not in repr(red.notifications)
+        assert red.questions == []
+
+
+async def test_a_call_that_an_instance_works_on_when_its_group_loses_the_server_fails_with_the_reason() -> None:
+    app = build_aggregator(config(a=talking(), b=lean()), isolation="session", groups={"red": {"servers": ["a", "b"]}})
+    async with served(app) as front:
+        red = await front.connect("red")
+        await pid(red)
+        _, unanswered = red.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "never"}]}})
+        await until(lambda: instances(app)[0].calls.in_flight)
+        app._backend.regroup(narrowed)
+        response = await asyncio.wait_for(unanswered, PATIENCE)
+        reason = "the group does not have it any more while it was answering tools/call"
+        assert response["error"]["message"] == f"server 'a': {reason}"
+
+
+async def test_a_call_under_way_when_its_group_loses_the_server_begins_no_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = build_aggregator(config(a=lean(), b=lean()), isolation="session", groups={"red": {"servers": ["a", "b"]}})
+    async with served(app) as front:
+        red = await front.connect("red")
+        runtime = app._backend.runtime
+        assert runtime is not None
+        instance_for = runtime.instances.instance_for
+
+        async def late(*args: Any) -> Any:
+            app._backend.regroup(narrowed)
+            return await instance_for(*args)
+
+        monkeypatch.setattr(runtime.instances, "instance_for", late)
+        error = await red.error("tools/call", {"name": "a:pid"})
+        assert error["message"] == "server 'a': the group does not have it any more"
+        assert instances(app) == []
 
 
 @pytest.mark.process

@@ -52,6 +52,7 @@ from fastmcp_aggregator.relay.instances.places import Place, Places
 from fastmcp_aggregator.settings.options import ChildOptions
 
 _LEGACY, _MODERN = "legacy", "modern"
+_NOT_IN_GROUP = "the group does not have it any more"
 
 
 class Instances:
@@ -63,15 +64,17 @@ class Instances:
         *,
         limit: int,
         is_subscribed: Callable[[Child], bool],
+        is_shown: Callable[[Child, Hashable], bool],
         on_given_up: Callable[[Child, Principal, Principal], None],
         on_joined: Callable[[], None],
     ) -> None:
-        """`is_subscribed` tells whether somebody listens to an instance; `on_given_up` hears of one that gave way,
-        whose it was, and to whom; `on_joined` when one gets a client.
+        """`is_subscribed` tells whether somebody listens to an instance, `is_shown` whether a session's group has a
+        server; `on_given_up` hears of one that gave way, whose it was, and to whom; `on_joined` when one gets a client.
         """
         self._supervisor = supervisor
         self._limit = limit
         self._is_subscribed = is_subscribed
+        self._is_shown = is_shown
         self._on_given_up = on_given_up
         self.places = Places(self._left, on_joined)
         self.tasks = OpenTasks()
@@ -190,6 +193,11 @@ class Instances:
             return False
         return first.evidence.is_shared or first.context.profile.is_single
 
+    def end(self, instance: Child) -> None:
+        """Close an instance whose session may not use the server any more; what it still says is for nobody."""
+        instance.context.profile.sole_client = None
+        self._close(instance, _NOT_IN_GROUP)
+
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
         self.places.drop(child)
@@ -279,6 +287,8 @@ class Instances:
         if session in known:
             return known[session]
         self._tell_of(child, session)
+        if not self._is_shown(child, session):
+            raise ChildServerError(child.key, "runtime", _NOT_IN_GROUP)
         instance = self._begin_for(child, session, caller, caller.profile())
         if not caller.at_end_of_session(lambda: self._session_ended(child, session)):
             self._idle[instance] = 0.0 if caller.session is None else child.context.timings.session_idle
