@@ -135,7 +135,7 @@ class ProcessTransport(WatchedTransport):
 
     def _without_excess(self, lines: list[bytes]) -> list[bytes]:
         """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
-        if any(len(line) > _UNASKED_LIMIT for line in lines):
+        if max(map(len, lines), default=0) > _UNASKED_LIMIT:
             lines = [line for line in lines if not self._is_too_long(line)]
         if len(lines) < 2 or not self._notifications.is_empty(time.monotonic()):
             return lines
