@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from fastmcp_aggregator.early.answers import cache_folder
+from fastmcp_aggregator.early.answers import cache_folder, make_private
 
 _LONGEST_ADDRESS = 103
 """Bytes of a socket's path (macOS has the shortest: 104, with a zero at the end)."""
@@ -43,7 +43,7 @@ def made_hub_folder() -> str:
     """
     folder = hub_folder()
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise Unusable(f"the folder {folder} cannot be made: {error.strerror}") from None
     if not _is_private(folder):

@@ -13,6 +13,7 @@ from fastmcp_aggregator.attach import systems
 from fastmcp_aggregator.attach.folder import Unusable, lock_of, log_of, require_short, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
 from fastmcp_aggregator.attach.peer import is_of_this_user
+from fastmcp_aggregator.early.answers import make_private
 
 
 def connected(hub_id: str) -> socket.socket | None:
@@ -49,7 +50,7 @@ def begin(identity: HubIdentity) -> bool:
         return json.dumps({"pid": process, **about}).encode()
 
     try:
-        os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(log))
         return systems.begin(socket_of(identity.id), lock_of(identity.id), log, command, note)
     except OSError as error:
         raise Unusable(f"no hub can be started: {error.strerror}") from None

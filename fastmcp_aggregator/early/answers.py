@@ -55,6 +55,16 @@ def cache_folder() -> str:
     return os.path.join(base, "fastmcp-aggregator")
 
 
+def make_private(folder: str) -> None:
+    """Make a folder and the one above, if they are not there, for this user alone, whatever the umask.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    for each in (os.path.dirname(folder) or os.curdir, folder):
+        os.makedirs(each, mode=0o700, exist_ok=True)
+
+
 def signature_of(version: object, capabilities: object, info: Mapping[str, object]) -> str:
     """What the answers to a client depend on, of what it says of itself."""
     about = {name: value for name, value in info.items() if name != "version"}
@@ -195,7 +205,7 @@ def made_secret(folder: str | None = None) -> bytes:
         if len(known) == _SECRET_BYTES:
             return known
         os.unlink(path)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     # Linked into its place, so that nobody ever reads half of it.
     temporary = os.path.join(folder, f".{_SECRET}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

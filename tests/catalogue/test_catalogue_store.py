@@ -65,6 +65,17 @@ def test_what_is_kept_comes_back_as_it_was_and_is_for_its_owner_alone(folder: Pa
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder has no mode there")
+def test_the_folder_above_is_for_its_owner_alone_too_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "program" / "catalogues"
+    before = os.umask(0)
+    try:
+        keep(CatalogueStore(path), program())
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent)} == {0o700}
+
+
 def test_a_damaged_secret_is_made_anew(folder: Path) -> None:
     keep(CatalogueStore(folder), program())
     (folder / "secret").write_bytes(b"half")

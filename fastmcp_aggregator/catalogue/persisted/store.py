@@ -34,7 +34,7 @@ from fastmcp_aggregator.catalogue.persisted.document import (
 from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
-from fastmcp_aggregator.early.answers import cache_folder, made_secret
+from fastmcp_aggregator.early.answers import cache_folder, made_secret, make_private
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -220,7 +220,7 @@ class CatalogueStore:
         """That of the folder, which is made with it; one that nobody else has, if it cannot be."""
         if self._secret is None:
             try:
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(str(self.folder))
                 _require_ours(self.folder)
                 self._secret = made_secret(str(self.folder))
             except (OSError, UnusableDocument) as error:
