@@ -296,6 +296,23 @@ async def test_a_request_waits_until_a_server_dies_and_until_it_is_back() -> Non
         assert seen.json()["servers"][1]["last_error"] == "it exited with code 1 (stderr: leaving)"
 
 
+async def test_a_request_waits_until_a_tool_is_taken_out_of_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PACE", 0.01)
+    looks: list[Any] = []
+    look = watch.Watch._current
+    monkeypatch.setattr(watch.Watch, "_current", lambda self: looks.append(self) or look(self))
+    app = hub()
+    async with browser(app) as http:
+        await ready(http)
+        changed = waiting(http, (await http.get("/dashboard/state")).headers["etag"])
+        await until(lambda: len(looks) > 2)
+        assert (await http.post("/withdraw/files", json={"tool": "echo"})).status_code == 200
+        seen = await asyncio.wait_for(changed, PATIENCE)
+        assert seen.status_code == 200
+        (files,) = [server for server in seen.json()["servers"] if server["key"] == "files"]
+        assert files["withdrawn"] == ["echo"]
+
+
 async def test_a_request_that_finds_nothing_new_ends_with_304() -> None:
     async with browser(hub()) as http:
         await ready(http)

@@ -199,7 +199,8 @@ class _States:
 
     def _look(self) -> Hashable:
         servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())
-        return servers, tuple(self._hub.groups()), self._calls.count
+        withdrawn = tuple((key, frozenset(tools)) for key, tools in self._hub.withdrawn.items())
+        return servers, withdrawn, tuple(self._hub.groups()), self._calls.count
 
 
 def _shown_of(child: Child) -> Hashable:
