@@ -157,7 +157,7 @@ async def test_with_credentials_a_group_that_is_not_there_is_not_found() -> None
     async with hub(verifier) as http:
         for path in ("/mcp", "/mcp/tools/list", "/mcp/messages"):
             found = await http.post(f"/groups/none{path}", json={}, headers={"authorization": "Bearer me"})
-            assert (found.status_code, found.text) == (404, "Not Found")
+            assert (found.status_code, found.text.partition(":")[0]) == (404, "Not Found")
 
 
 @pytest.mark.parametrize("group_id", ['a"b', "a b", ".hidden", "x" * 65, "a%0d%0ab"])
