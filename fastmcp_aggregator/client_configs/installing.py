@@ -26,7 +26,7 @@ from fastmcp_aggregator.client_configs.documents import read, with_entry, withou
 from fastmcp_aggregator.client_configs.found import is_aggregator
 from fastmcp_aggregator.client_configs.known import STANDARD, ClientConfig
 from fastmcp_aggregator.client_configs.secrets import shown_texts
-from fastmcp_aggregator.client_configs.translation import translated
+from fastmcp_aggregator.client_configs.translation import translated, with_texts
 from fastmcp_aggregator.config.disclosure import DOTS, hidden_in
 from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.config.expansion import Measured, TooLong, expand
@@ -153,27 +153,19 @@ def told_apart(
     A variable is the same as its value in `environ`.
     """
     bounded = Measured(environ)
+
+    def meant(text: str) -> Any:
+        """What a text stands for; one that stands for nothing yet is like no other but itself."""
+        try:
+            found = expand(text, bounded)
+        except TooLong:
+            return (text,)
+        return (text,) if found.missing or found.is_malformed else found.value
+
     served = [found for entry in ours.values() if (found := translated(entry, STANDARD, None).entry) is not None]
-    meant = [_meant(entry, bounded) for entry in served]
-    same = [name for name, entry in theirs.items() if _meant(translated(entry, client, None).entry, bounded) in meant]
+    known = [with_texts(entry, meant) for entry in served]
+    same = [name for name, entry in theirs.items() if with_texts(translated(entry, client, None).entry, meant) in known]
     return same, [name for name in theirs if name in ours and name not in same]
-
-
-def _meant(value: Any, environ: Measured) -> Any:
-    """The value with what its texts stand for; a text that stands for nothing yet is like no other but itself."""
-    match value:
-        case str():
-            try:
-                found = expand(value, environ)
-            except TooLong:
-                return (value,)
-            return (value,) if found.missing or found.is_malformed else found.value
-        case Mapping():
-            return {key: _meant(item, environ) for key, item in value.items()}
-        case list():
-            return [_meant(item, environ) for item in value]
-        case _:
-            return value
 
 
 def backup_of(path: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def translated(raw: object, client: ClientConfig, project: Path | None) -> Trans
         return Translated(None, ("is not an object",))
     fields = {name: value for name, value in _flattened(raw).items() if value is not None}
     translator = Translator(client.variables, None if project is None else str(project))
-    entry = _translated_texts({**_target(fields, client), **_rest(fields, client, project)}, translator)
+    entry = with_texts({**_target(fields, client), **_rest(fields, client, project)}, translator.text)
     if "command" not in entry and "url" not in entry:
         return Translated(None, (f"is left out: {missing_target_message(fields)}",))
     entry.update(_codex(fields, entry))
@@ -137,14 +137,15 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
         yield f"{', '.join(meaningless)} {'is' if len(meaningless) == 1 else 'are'} not used here; left out"
 
 
-def _translated_texts(value: Any, translator: Translator) -> Any:
+def with_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """The value with what each of its texts becomes; names stay."""
     match value:
         case str():
-            return translator.text(value)
+            return change(value)
         case Mapping():
-            return {key: _translated_texts(item, translator) for key, item in value.items()}
+            return {key: with_texts(item, change) for key, item in value.items()}
         case list():
-            return [_translated_texts(item, translator) for item in value]
+            return [with_texts(item, change) for item in value]
         case _:
             return value
 

@@ -385,8 +385,7 @@ class Gate:
                 why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
                 await PlainTextResponse(why, 413)(scope, receive, send)
                 return
-            besides = 0.0 if kind is RequestKind.WORK else _BESIDES.get(kind, 0.0)
-            if pause := request.pause(besides):
+            if pause := request.pause(_BESIDES.get(kind, 0.0)):
                 await asyncio.sleep(pause)
             request.at_least = min(parts, PARTS_LIMIT) * _PART_COST
             if asked is not None:
