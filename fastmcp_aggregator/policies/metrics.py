@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -42,6 +42,8 @@ _SLICE = 0.005
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
 _Series = tuple[Count, Durations | None, Count, Count]
+_Values = Mapping[Any, float]
+"""By the values of the labels, as a tuple."""
 
 _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_restarts": ("Restarts: starts after the first.", lambda status: status.restarts),
@@ -60,6 +62,12 @@ _GAUGES: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_login_needed": ("1 while a person has to log in to it.", lambda status: int(status.login_needed)),
     "server_callers": ("Callers that have requests in flight to it.", lambda status: status.callers),
     "server_tools": ("Tools that are listed now.", lambda status: status.tools),
+}
+_SHARES: dict[str, tuple[str, Callable[[Usage], int]]] = {
+    "limit": ("What all callers together may have.", lambda usage: usage.total),
+    "taken": ("What they have.", lambda usage: usage.taken),
+    "callers": ("Callers that have some of it.", lambda usage: usage.holders),
+    "largest": ("What the one has that has most.", lambda usage: usage.largest[1]),
 }
 
 
@@ -170,79 +178,50 @@ class _Only(Collector):
 
 
 def _collected(found: Scrape) -> Iterator[Metric]:
-    statuses = found.statuses
-    yield _states(statuses)
-    for name, (text, value_of) in _COUNTS.items():
-        yield _for_each(CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
+    statuses, shares = found.statuses, found.shares
+    text = "1 for its present state."
+    states = {
+        (key, possible.value): status.state is possible for key, status in statuses.items() for possible in ChildState
+    }
+    yield _gauge("server_state", text, ("server", "state"), states)
+    for name, (text, count_of) in _COUNTS.items():
+        yield _counter(name, text, ("server",), {(key,): count_of(status) for key, status in statuses.items()})
     for name, (text, value_of) in _GAUGES.items():
-        yield _for_each(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["server"]), statuses, value_of)
-    yield _catalogues(statuses)
-    running, waiting = found.http_requests
-    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_running", "HTTP requests in flight.", running)
-    yield GaugeMetricFamily(f"{_PREFIX}_http_requests_waiting", "HTTP requests in the admission queue.", waiting)
-    yield from _shares(found.shares)
-    paths = CounterMetricFamily(
-        f"{_PREFIX}_fast_path_requests", "Requests, by what the fast path did.", labels=["outcome", "reason"]
-    )
-    for outcome, reason, count in found.paths.samples():
-        paths.add_metric([outcome, reason], count)
-    yield paths
-    yield CounterMetricFamily(
-        f"{_PREFIX}_audit_entries_lost", "Entries that the audit log has dropped.", found.audit_entries_lost
-    )
-    text = "1 while the audit log cannot be written."
-    yield GaugeMetricFamily(f"{_PREFIX}_audit_failing", text, int(found.is_audit_failing))
-    text = "Since when a file is refused as it is now, in seconds since 1970; 0 while it is in use."
-    refused = GaugeMetricFamily(f"{_PREFIX}_file_refused_time_seconds", text, labels=["file"])
-    for what, since in found.refused_files.items():
-        refused.add_metric([what], since)
-    yield refused
-
-
-def _shares(shares: Mapping[str, Usage]) -> Iterator[Metric]:
-    def gauge(name: str, text: str, value_of: Callable[[Usage], int]) -> Metric:
-        family = GaugeMetricFamily(f"{_PREFIX}_share_{name}", text, labels=["of"])
-        for of, usage in shares.items():
-            family.add_metric([_text(of)], value_of(usage))
-        return family
-
-    yield gauge("limit", "What all callers together may have.", lambda usage: usage.total)
-    yield gauge("taken", "What they have.", lambda usage: usage.taken)
-    yield gauge("callers", "Callers that have some of it.", lambda usage: usage.holders)
-    yield gauge("largest", "What the one has that has most.", lambda usage: usage.largest[1])
-    refused = CounterMetricFamily(f"{_PREFIX}_share_refused", "How often there was none for a caller.", labels=["of"])
-    for of, usage in shares.items():
-        refused.add_metric([_text(of)], usage.refused)
-    yield refused
-
-
-def _states(statuses: Mapping[str, ServerStatus]) -> Metric:
-    family = GaugeMetricFamily(f"{_PREFIX}_server_state", "1 for its present state.", labels=["server", "state"])
-    for key, status in statuses.items():
-        for possible in ChildState:
-            family.add_metric([_text(key), possible.value], int(status.state is possible))
-    return family
-
-
-def _catalogues(statuses: Mapping[str, ServerStatus]) -> Metric:
+        yield _gauge(name, text, ("server",), {(key,): value_of(status) for key, status in statuses.items()})
     text = "When the lists of a server that has not been asked in this run were read, in seconds since 1970."
-    family = GaugeMetricFamily(f"{_PREFIX}_server_catalogue_time_seconds", text, labels=["server"])
-    for key, status in statuses.items():
-        if status.catalogue_since is not None:
-            family.add_metric([_text(key)], status.catalogue_since)
+    read_at = {(key,): since for key, status in statuses.items() if (since := status.catalogue_since) is not None}
+    yield _gauge("server_catalogue_time_seconds", text, ("server",), read_at)
+    running, waiting = found.http_requests
+    yield _gauge("http_requests_running", "HTTP requests in flight.", (), {(): running})
+    yield _gauge("http_requests_waiting", "HTTP requests in the admission queue.", (), {(): waiting})
+    for name, (text, amount_of) in _SHARES.items():
+        yield _gauge(f"share_{name}", text, ("of",), {(of,): amount_of(usage) for of, usage in shares.items()})
+    text = "How often there was none for a caller."
+    yield _counter("share_refused", text, ("of",), {(of,): usage.refused for of, usage in shares.items()})
+    paths = {(outcome, reason): count for outcome, reason, count in found.paths.samples()}
+    yield _counter("fast_path_requests", "Requests, by what the fast path did.", ("outcome", "reason"), paths)
+    text = "Entries that the audit log has dropped."
+    yield _counter("audit_entries_lost", text, (), {(): found.audit_entries_lost})
+    yield _gauge("audit_failing", "1 while the audit log cannot be written.", (), {(): found.is_audit_failing})
+    text = "Since when a file is refused as it is now, in seconds since 1970; 0 while it is in use."
+    refused = {(what,): since for what, since in found.refused_files.items()}
+    yield _gauge("file_refused_time_seconds", text, ("file",), refused)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], values: _Values) -> Metric:
+    return _filled(GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels), values)
+
+
+def _counter(name: str, text: str, labels: Sequence[str], values: _Values) -> Metric:
+    return _filled(CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=labels), values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: _Values) -> Metric:
+    for labels, value in values.items():
+        family.add_metric([_text(label) for label in labels], value)
     return family
 
 
-def _for_each(
-    family: CounterMetricFamily | GaugeMetricFamily,
-    statuses: Mapping[str, ServerStatus],
-    value_of: Callable[[ServerStatus], int],
-) -> Metric:
-    for key, status in statuses.items():
-        family.add_metric([_text(key)], value_of(status))
-    return family
-
-
-def _text(server_key: str) -> str:
+def _text(label: str) -> str:
     """A label that can be written as UTF-8: half of a surrogate pair in a key must not end all metrics."""
-    return server_key.encode(errors="replace").decode()
+    return label.encode(errors="replace").decode()
