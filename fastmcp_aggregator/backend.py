@@ -163,20 +163,10 @@ class Backend:
             self.runtime.regrouped()
 
     def restart(self, key: str) -> None:
-        """Start a server anew, whatever it is doing, without waiting for it.
-
-        Raises:
-            AggregatorError: there is no such server, or nothing runs.
-        """
         self._supervisor_of(key).restart(key)
         self._show_again()
 
     def stop(self, key: str) -> None:
-        """Stop a server until it is restarted, without waiting for it.
-
-        Raises:
-            AggregatorError: there is no such server, or nothing runs.
-        """
         self._supervisor_of(key).halt(key)
 
     def _supervisor_of(self, key: str) -> Supervisor:
@@ -185,7 +175,6 @@ class Backend:
         return self.runtime.supervisor
 
     def withdraw(self, key: str, tool: str, *, is_out: bool) -> None:
-        """Take a tool out of service, by its server's own name, or put it back; until the program ends."""
         names = self.withdrawn.setdefault(key, set())
         (names.add if is_out else names.discard)(tool)
         self._show_again()
@@ -208,13 +197,11 @@ class Backend:
             view.tell(view.directory.exchange(list(self.children.values())))
 
     async def exchanged(self) -> None:
-        """Wait until what a new config ended is closed."""
         if self.runtime is not None:
             await self.runtime.supervisor.exchanged()
 
     @property
     def children(self) -> Mapping[str, Child]:
-        """The children by server key, in config order; empty while nobody uses a virtual server."""
         return self.runtime.children if self.runtime is not None else {}
 
     @asynccontextmanager
@@ -288,7 +275,6 @@ class Backend:
         return await self.runtime.rounds.answer(question, say)
 
     def _updated_elsewhere(self, child: Child, uri: str) -> None:
-        """Another replica has heard that a resource has changed."""
         if self.runtime is not None:
             self.runtime.subscriptions.updated(child, uri)
 

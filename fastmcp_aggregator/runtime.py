@@ -142,7 +142,6 @@ class Runtime:
 
     @property
     def children(self) -> Mapping[str, Child]:
-        """The children by server key, in config order."""
         return self.supervisor.children
 
     @property
@@ -219,7 +218,6 @@ class Runtime:
             await view.live_clients.publish(ResourceUpdated(uri=uri), streams)
 
     def _clients(self) -> Iterator[tuple[Child, Collection[Connection]]]:
-        """Each child, and the legacy clients that see it."""
         of_child: dict[str, list[Connection]] = {key: [] for key in self.children}
         for view in self._views:
             for child in view.directory.children:

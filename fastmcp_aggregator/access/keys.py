@@ -37,7 +37,6 @@ class ApiKey:
     roles: frozenset[str] = USUAL
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its date of expiry has come."""
         return self.expires is not None and now >= self.expires
 
 

@@ -126,14 +126,12 @@ class FollowedKeys:
         return _Watch(self, key.id, on_change)
 
     def watch(self, key_id: str, on_change: Callable[[], None]) -> None:
-        """Something depends on a key from now on."""
         self._watching.setdefault(key_id, set()).add(on_change)
         loop = asyncio.get_running_loop()
         if self._looks_in is not loop:
             self._schedule_look(loop)
 
     def unwatch(self, key_id: str, on_change: Callable[[], None]) -> None:
-        """It depends on the key no longer."""
         watching = self._watching[key_id]
         watching.discard(on_change)
         if not watching:

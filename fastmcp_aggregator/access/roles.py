@@ -22,6 +22,5 @@ _IMPLIED = {OBSERVE: {METRICS}, OPERATE: {OBSERVE, METRICS}}
 
 
 def with_implied(roles: Iterable[str]) -> frozenset[str]:
-    """The roles, and those that they contain."""
     given = frozenset(roles)
     return given.union(*(_IMPLIED.get(role, ()) for role in given))

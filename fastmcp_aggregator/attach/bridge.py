@@ -152,7 +152,6 @@ class Bridge:
         )
 
     def _watch(self, masks: dict[int, int]) -> None:
-        """Wait for these, by descriptor, from now on."""
         if masks != self._watched:
             for descriptor in self._watched:
                 self._poll.unregister(descriptor)
@@ -322,7 +321,6 @@ class Bridge:
             self._connection.write(b"\n".join(lines) + b"\n")
 
     def _flush_held(self) -> None:
-        """Pass on what has waited."""
         held, self._held, self._held_bytes = self._held, deque(), 0
         self._from_client(held)
 
@@ -353,7 +351,6 @@ class Bridge:
             self._lost(connection)
 
     def _on_control_message(self, connection: Connection, line: bytes) -> None:
-        """A hub says something of itself."""
         try:
             what, about = greeting.read(line)
         except greeting.MalformedGreeting:
@@ -396,7 +393,6 @@ class Bridge:
             connection.finish()
 
     def _can_take(self, line: bytes) -> bool:
-        """Whether what serves the client takes the line now."""
         connection = self._connection
         if connection is None or connection.state is ConnectionState.GREETING or self._session.is_introducing:
             return False
@@ -413,7 +409,6 @@ class Bridge:
     # The end of a hub.
 
     def _lost(self, connection: Connection) -> None:
-        """What served the client is gone."""
         was = connection.state
         self._drop(connection)
         self._wanted_since = time.monotonic()

@@ -36,7 +36,6 @@ class ClientEnd:
         return bool(self._unwritten)
 
     def read(self) -> list[bytes]:
-        """The lines that have come."""
         try:
             data = self._receive()
         except BlockingIOError:
@@ -82,7 +81,6 @@ class ClientEnd:
         return os.write(self.stdout, data)
 
     def _unblock(self) -> None:
-        """Let writing to a pipe or socket not block."""
         mode = os.fstat(self.stdout).st_mode
         if sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(self.stdout):
             self._was_blocking = True

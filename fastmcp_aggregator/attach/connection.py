@@ -65,7 +65,6 @@ class Connection:
         return bool(self._unwritten)
 
     def write(self, data: bytes) -> None:
-        """Write, now or later."""
         if self._unwritten:
             self._unwritten += data
         elif data:

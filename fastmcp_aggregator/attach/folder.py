@@ -52,7 +52,6 @@ def made_hub_folder() -> str:
 
 
 def socket_of(hub_id: str) -> str:
-    """The path of a hub's socket."""
     if sys.platform == "win32":
         return rf"\\.\pipe\fastmcp-aggregator-{hub_id}"
     return os.path.join(hub_folder(), f"{hub_id}.sock")
@@ -64,7 +63,6 @@ def lock_of(hub_id: str) -> str:
 
 
 def log_of(hub_id: str) -> str:
-    """The path of a hub's log."""
     return os.path.join(cache_folder(), "logs", f"hub-{hub_id}.log")
 
 

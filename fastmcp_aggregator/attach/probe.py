@@ -51,7 +51,6 @@ class Probe:
         return self._unanswered >= _MOST_UNANSWERED
 
     def heard(self) -> None:
-        """Something has come from the hub."""
         self._heard, self._unanswered = time.monotonic(), 0
         self.close()
 

@@ -65,7 +65,6 @@ class Call:
 
     @property
     def child(self) -> Child:
-        """The child that it is forwarded to."""
         assert self.destination is not None
         return self.destination
 

@@ -245,7 +245,6 @@ class Caller:
 
     @property
     def _channel(self) -> Outbound:
-        """The request's own channel."""
         assert self.ctx is not None
         return request_channel_of(self.ctx.session)
 

@@ -55,7 +55,6 @@ class Outbox:
         return True
 
     async def flush(self) -> None:
-        """Wait until everything is sent."""
         if self._sending is not None:
             await asyncio.wait({self._sending})
 

@@ -122,7 +122,6 @@ class Catalogue:
         return replace(self, components={**self.components, **kept})
 
     def differences(self, other: Catalogue | None) -> frozenset[Kind]:
-        """The kinds in which the two differ."""
         other = other or Catalogue(0)
         return frozenset(
             kind

@@ -368,7 +368,6 @@ class Child:
         self.offer.leave_soon()
 
     def _left(self, kinds: frozenset[Kind]) -> None:
-        """What it offers is no longer listed."""
         self._events.changed(self, kinds)
 
     async def explain(self, error: Exception | None) -> ChildServerError:
@@ -506,7 +505,6 @@ class Child:
         return written or (self.past_failure.stderr_tail[-lines:] if self.past_failure is not None else ())
 
     def status(self) -> ServerStatus:
-        """A snapshot for people and programs."""
         is_known = self.is_listed and not self.stands_for_instances  # there, what is listed is the way to log in
         catalogue = self.catalogue if is_known and self.catalogue else Catalogue(0)
         return ServerStatus(

@@ -259,7 +259,6 @@ def _make(change: Change, *copies: tuple[Path, str]) -> None:
 
 
 def _mode_of(path: Path) -> int:
-    """The file's permissions; those of a file that is for its owner only, if it is gone."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except FileNotFoundError:

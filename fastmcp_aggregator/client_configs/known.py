@@ -60,7 +60,6 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The machine and the folder that this process runs on and in."""
     return Machine(Path.home(), sys.platform, os.environ, Path.cwd())
 
 

@@ -80,7 +80,6 @@ class Connections:
             del self._waiting[connection.address]
 
     def leave(self, connection: SharedConnection) -> None:
-        """It is closed."""
         if connection in self._all:
             self._all.discard(connection)
             self.resume(connection)

@@ -44,7 +44,6 @@ def transport_of(spelling: str) -> Transport | None:
 
 
 def missing_servers_message(document: Mapping[str, Any]) -> str:
-    """Explain what is wrong with a document without `mcpServers`."""
     for key, client in _FOREIGN_ROOT_KEYS.items():
         if key in document:
             return f"has `{key}`, which is the format of {client}; the key must be `mcpServers`"

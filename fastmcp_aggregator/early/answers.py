@@ -77,7 +77,6 @@ def variables_in(text: str) -> set[str]:
 
 
 def state_of(path: str) -> FileState:
-    """How a file is now."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

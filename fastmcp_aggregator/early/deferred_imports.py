@@ -46,7 +46,6 @@ class StandIn:
         self._name = name
 
     def original(self) -> Any:
-        """What it stands for."""
         return getattr(import_module(self._module), self._name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -79,7 +78,6 @@ class StandInModule(ModuleType):
         self.library = library
 
     def original(self) -> ModuleType:
-        """What it stands for."""
         return import_module(self.__name__)
 
     def __getattr__(self, name: str) -> Any:

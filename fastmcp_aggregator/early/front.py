@@ -63,7 +63,6 @@ class EarlyFront:
         self._thread = threading.Thread(target=self._run, name="early front", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def introduce_by(self, introduce: Introduce) -> None:

@@ -188,7 +188,6 @@ class Pipeline:
     # A call.
 
     async def _resume(self, fast: FastCall, caller: Caller, params: Params) -> Result:
-        """Go on with a call that was begun on the fast path."""
         call = fast.resume()
         if call is None:
             leave_unanswered(caller.ctx)
@@ -465,7 +464,6 @@ def checked_params(ctx: Context) -> Params:
 
 
 def text_param(params: Params, name: str) -> str:
-    """Return a parameter that must be a string."""
     value = params.get(name)
     if not isinstance(value, str):
         raise errors.invalid_params(f"{name}: must be a string")

@@ -60,5 +60,4 @@ class Groups:
 
     @property
     def path(self) -> Path | None:
-        """The file that they were read from, if they were."""
         return Path(self.source).absolute() if self.source and self.source != FROM_DICT else None

@@ -299,7 +299,6 @@ def callback_of(public_url: str) -> str:
 
 
 def cookie_of(state: str) -> str:
-    """The cookie of the login with this `state`."""
     return f"fastmcp_aggregator_login_{_digest(state)[:16]}"
 
 

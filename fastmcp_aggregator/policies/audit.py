@@ -110,17 +110,14 @@ class Audit(Policy):
         self._record_refusal("denied", {"principal": principal.name, "group": group, **what, "reason": reason})
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
-        """Record an HTTP request that was refused to somebody who has authenticated."""
         who = {"principal": principal.name, "group": group}
         self._record_refusal("denied", {**who, "path": cut(path, _NAME_LIMIT), "outcome": "denied", "reason": reason})
 
     def operated(self, principal: Principal, operation: str, server: str | None, about: Mapping[str, Any]) -> None:
-        """Record what an operator has done."""
         what = {"operation": operation, "server": server, "outcome": "ok", **about}
         self.log.record("operation", {"principal": principal.name, **what})
 
     def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
-        """Record that somebody's instance of a server was closed because somebody with fewer needed one."""
         self.log.record("gave_way", {"principal": principal.name, "server": server, "outcome": "ok", "to": taker.name})
 
     def record_counts(self) -> None:

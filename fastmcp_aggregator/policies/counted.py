@@ -39,7 +39,6 @@ class Durations:
         self._heads = [*buckets, _head(f"{name}_count", labels), _head(f"{name}_sum", labels)]
 
     def observe(self, seconds: float) -> None:
-        """Count one more."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
@@ -81,7 +80,6 @@ def counter(name: str, text: str) -> Family[Count]:
 
 
 def histogram(name: str, text: str, bounds: Sequence[float]) -> Family[Durations]:
-    """A histogram of seconds."""
     return Family(name, "histogram", text, lambda labels: Durations(name, labels, bounds))
 
 

@@ -120,7 +120,6 @@ class Metrics(Policy):
         response_bytes.value += end.response_bytes
 
     def authentication_failed(self) -> None:
-        """Record an HTTP request without valid credentials."""
         self._authentication_failures.of().value += 1
 
     async def render(self, found: Scrape) -> bytes:

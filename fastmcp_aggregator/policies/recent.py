@@ -130,7 +130,6 @@ class Minute:
 
 
 def _class_of(seconds: float) -> int:
-    """Of a duration."""
     if seconds <= _SHORTEST:
         return 0
     return min(math.ceil(math.log2(seconds / _SHORTEST) * _STEPS), _CLASSES - 1)

@@ -200,7 +200,6 @@ _OF_TASK: Mapping[Any, Outcome] = {"completed": "ok", "failed": "error", "cancel
 
 
 def failure_of(call: Call, error: BaseException) -> CallEnd:
-    """How a call ends that raises."""
     seconds = time.monotonic() - call.began
     match error:
         case Rejected():

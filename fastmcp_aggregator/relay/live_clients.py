@@ -129,7 +129,6 @@ class LiveClients:
                 await self._publish_to(theirs, _EVENTS[name])
 
     async def publish(self, event: ServerEvent, names: Collection[Hashable]) -> None:
-        """Pass an event on to the streams with these names."""
         await self._publish_to([self._streams[name] for name in names if name in self._streams], event)
 
     async def _publish_to(self, streams: Collection[_Stream], event: ServerEvent) -> None:

@@ -102,7 +102,6 @@ class SubscribedResource:
         self._of_principal.setdefault(subscription.principal, {})[subscriber] = subscription
 
     def discard(self, subscriber: Subscriber) -> None:
-        """Notify this subscriber no longer."""
         subscription = self.subscribers.pop(subscriber, None)
         if subscription is not None:
             others = self._of_principal[subscription.principal]
@@ -112,11 +111,9 @@ class SubscribedResource:
 
     @property
     def principals(self) -> Collection[Hashable]:
-        """Who has subscribers."""
         return self._of_principal.keys()
 
     def of_principal(self, principal: Hashable) -> Mapping[Subscriber, _Subscription]:
-        """The subscribers of one."""
         return self._of_principal.get(principal, {})
 
     async def release(self) -> None:

@@ -53,13 +53,11 @@ class Changes:
     # Publish.
 
     def lists_changed(self, child: Child) -> None:
-        """Publish that a child's lists have changed."""
         if self._is_shared(child):
             self._settle(child.key, "")
             self._peers.publish({"kind": "lists", "server": child.key})
 
     def updated(self, child: Child, uri: str) -> None:
-        """Publish that a child's resource has changed."""
         if self._is_shared(child) and uri and len(uri) <= LONGEST_WATCHED:
             self._settle(child.key, uri)
             self._peers.publish({"kind": "updated", "server": child.key, "uri": uri})
@@ -69,7 +67,6 @@ class Changes:
         self._peers.publish({"kind": "files"})
 
     def session_ended(self, group_id: str, session_id: str) -> None:
-        """Publish that a client has ended its session."""
         self._peers.publish({"kind": "session", "group": group_id, "id": session_id})
 
     # Subscribe.

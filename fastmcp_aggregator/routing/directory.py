@@ -105,7 +105,6 @@ class Directory:
         self._opened_at = time.monotonic()
 
     def close(self) -> None:
-        """Forget the children."""
         self._children, self._first, self._opened_at = (), frozenset(), None
         self._own, self._lists = (), None
         self._sections.clear()
@@ -130,7 +129,6 @@ class Directory:
 
     @property
     def children(self) -> Sequence[Child]:
-        """The children of the present run, in config order."""
         return self._children
 
     def client_is_known(self) -> None:

@@ -66,7 +66,6 @@ class Naming:
     prefix: bool = True
 
     def rule(self, client_name: str | None) -> NameRule:
-        """How names are listed for a client."""
         return rule_for(client_name, separator=self.separator, prefix=self.prefix)
 
     def listed_rules(self) -> tuple[NameRule, ...]:
@@ -126,7 +125,6 @@ class RouteTable:
         return route
 
     def has(self, kind: Kind, name: str) -> bool:
-        """Whether a name, or an address, leads to a child."""
         return self.find(kind, name) is not None or (kind is Kind.RESOURCE and self.find_uri(name) is not None)
 
     def find_uri(self, uri: str) -> tuple[Child, str] | None:
@@ -538,12 +536,10 @@ def _head_of(key: str) -> str:
 
 
 def offered(catalogue: Catalogue | None, kind: Kind) -> Sequence[Component]:
-    """What is listed of a kind."""
     return catalogue.of(kind) if catalogue is not None else ()
 
 
 def target_of_tool(route: Route) -> Target:
-    """The target of a tool's call."""
     address, schema = {"name": route.original}, route.component.get("inputSchema")
     return Target(route.child, address, route.publish, schema, publish_tool_result, addressed="content")
 

@@ -39,7 +39,6 @@ def run(server: Service) -> None:
 
 
 async def serve(server: Service) -> None:
-    """Serve on the transport that the settings name."""
     await checked_offer(server)
     if server.settings.transport == "http":
         await _serve_http(server)

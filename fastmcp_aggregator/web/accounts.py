@@ -220,7 +220,6 @@ class AccountPages:
         return JSONResponse({"server": site.key, "isRevokedThere": is_revoked})
 
     def _forget(self, site: Site, account: Tokens) -> None:
-        """What is kept is another now."""
         self._accounts.account(site.url, site.settings, account.principal).forget()
 
     async def _of(self, principal: Principal) -> Mapping[str, Tokens]:
@@ -288,7 +287,6 @@ def _not_logged_in(error: Exception, status: int) -> Response:
 
 
 def _described(key: str, account: Tokens | None) -> dict[str, Any]:
-    """What may be known of an account."""
     if account is None:
         return {"server": key, "isLoggedIn": False}
     return {

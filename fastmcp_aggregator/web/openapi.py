@@ -33,7 +33,6 @@ _ERROR = {
 
 
 def description(path: str) -> dict[str, Any]:
-    """The description, for an MCP endpoint at `path`."""
     paths: dict[str, Any] = {}
     for method in JSON_METHODS:
         paths[f"{path}/{method}"] = {"post": _operation(method, [])}

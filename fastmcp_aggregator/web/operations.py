@@ -69,7 +69,6 @@ def operator_route(hub: Hub, path: str, handler: Handler, method: str, operation
 
 
 def operator_routes(hub: Hub) -> list[BaseRoute]:
-    """The routes, each for operators alone."""
     operations = _Operations(hub)
     route = partial(operator_route, hub)
 

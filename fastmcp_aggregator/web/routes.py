@@ -138,7 +138,6 @@ def _routes(hub: Hub, path: str) -> list[BaseRoute]:
 
 
 def _group_with(hub: Hub, principal: Principal, key: str) -> str | None:
-    """A group of a caller's that has a server."""
     return next((group.id for group in hub.groups() if key in group.servers and principal.may_use(group.id)), None)
 
 

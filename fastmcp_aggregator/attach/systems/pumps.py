@@ -28,9 +28,7 @@ _running: set[Thread] = set()
 class MessagePipe(Protocol):
     """One end of a pipe; its methods raise OSError once the other end is closed, or it is cancelled."""
 
-    def read(self) -> bytes:
-        """The next message."""
-        ...
+    def read(self) -> bytes: ...
 
     def write(self, message: bytes) -> None: ...
 

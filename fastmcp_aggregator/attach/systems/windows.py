@@ -129,7 +129,6 @@ class Listener:
         return cls(path, instance, lock, locked)
 
     async def accept(self, loop: AbstractEventLoop) -> socket.socket:
-        """The next connection."""
         self._loop = loop
         while not self._connected:
             self._came = loop.create_future()

@@ -52,7 +52,6 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def default_folder() -> Path:
-    """Where catalogues are kept."""
     return Path(cache_folder()) / "catalogues"
 
 

@@ -92,7 +92,6 @@ async def read_start(response: httpx2.Response, limit: int, unfinished: Unfinish
 
 
 def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Iterate over the bytes from the network."""
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     return aiter(response.stream)
 

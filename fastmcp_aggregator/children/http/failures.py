@@ -32,7 +32,6 @@ BROKEN = HttpFailure("broken", "the connection broke before it had answered")
 
 
 def too_large(limit: int) -> HttpFailure:
-    """An answer of more than `limit` bytes."""
     size = f"{limit / 1024**2:g} MiB" if limit >= 1024**2 else f"{limit} bytes"
     return HttpFailure("unacceptable", f"response too large: more than {size}; raise `max_response_size_mb` to take it")
 
@@ -43,7 +42,6 @@ def too_much_at_once() -> HttpFailure:
 
 
 def too_many_parts() -> HttpFailure:
-    """An answer that would cost too much to parse."""
     return HttpFailure("unacceptable", TOO_MANY_PARTS)
 
 

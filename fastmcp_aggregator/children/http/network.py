@@ -32,7 +32,6 @@ def tls() -> ssl.SSLContext:
 
 
 def proxy_for(url: httpx2.URL) -> str | None:
-    """The proxy that the environment has for this address."""
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(url.host):

@@ -67,7 +67,6 @@ class ChildStderr:
         """Lines that were not passed on because they were too many."""
 
     def feed(self, data: bytes) -> None:
-        """Take the next chunk from the pipe."""
         self._take(self._splitter.feed(data))
 
     def end(self) -> None:

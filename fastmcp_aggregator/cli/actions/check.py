@@ -392,7 +392,6 @@ def _section(heading: str, lines: Sequence[str]) -> list[str]:
 
 
 def _described(examination: Examination) -> dict[str, Any]:
-    """What an examination found, as a part of the document."""
     return {
         "versions": _versions(),
         "programs": [asdict(program) for program in examination.programs],

@@ -137,7 +137,6 @@ class Branch:
 
 
 def put_outline(branches: Sequence[Branch]) -> None:
-    """Write the branches to stdout."""
     if sys.stdout.isatty():
         from rich.console import Console  # noqa: PLC0415 - rich is for terminals only
 

@@ -68,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_restart(options: argparse.Namespace) -> int:
-    """The command `restart`, for an instance."""
     instance = Instance(base_of(options.url), _api_key(options.api_key_file))
     try:
         instance.restart(options.server)

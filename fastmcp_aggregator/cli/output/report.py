@@ -59,7 +59,6 @@ def why_failed(status: ServerStatus) -> str:
 
 
 def line_of(status: ServerStatus) -> str:
-    """What came of one child."""
     if status.state is ChildState.SLEEPING:
         return f"{status.server_key}: starts when it is called, {counts_of([status])}"
     if is_running(status):

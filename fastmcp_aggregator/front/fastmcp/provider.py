@@ -115,7 +115,6 @@ class ChildTool(_OfChild, Tool):
 
 class ChildPrompt(_OfChild, Prompt):
     def to_mcp_prompt(self, **overrides: Any) -> mcp_types.Prompt:
-        """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"name"}:
             return super().to_mcp_prompt(**overrides)
         return mcp_types.Prompt.model_validate({**self._route.component, "name": overrides.get("name", self.name)})
@@ -135,7 +134,6 @@ class ChildPrompt(_OfChild, Prompt):
 
 class ChildResource(_OfChild, Resource):
     def to_mcp_resource(self, **overrides: Any) -> mcp_types.Resource:
-        """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"uri"}:
             return super().to_mcp_resource(**overrides)
         return mcp_types.Resource.model_validate({**self._route.component, "uri": str(overrides.get("uri", self.uri))})
@@ -148,7 +146,6 @@ class ChildTemplate(_OfChild, ResourceTemplate):
     """A resource template of a child, or any address that is the child's to answer."""
 
     def to_mcp_template(self, **overrides: Any) -> mcp_types.ResourceTemplate:
-        """As the child lists it, unless something was changed on the way."""
         if overrides.keys() - {"uri_template"}:
             return super().to_mcp_template(**overrides)
         return mcp_types.ResourceTemplate.model_validate(

@@ -168,7 +168,6 @@ def stack_of(
 def _checked(
     host_guard: Mapping[str, Any] | None, origins: Sequence[str], on_failure: OnRefused, refused: RefusedCallers | None
 ) -> list[Middleware]:
-    """The check of Host and Origin, if it is on."""
     ours: Any = HostGuard
     return [] if host_guard is None else [Middleware(ours, host_guard, origins, on_failure, refused)]
 
@@ -190,7 +189,6 @@ def host_guard_of(app: Starlette) -> Mapping[str, Any] | None:
 
 
 def gate_limits(settings: AggregatorSettings) -> GateLimits:
-    """What the settings let through."""
     return GateLimits(
         running=settings.max_concurrent_requests,
         waiting=settings.max_waiting_requests,

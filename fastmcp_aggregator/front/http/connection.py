@@ -122,7 +122,6 @@ class Body:
         return bool(message.get("more_body")) and self.size <= BODY_LIMIT
 
     async def receive(self) -> Message:
-        """The next message of the request."""
         return self._messages.popleft() if self._messages else await self._receive()
 
 
@@ -134,7 +133,6 @@ class NoBody:
         self._has_begun = False
 
     async def receive(self) -> Message:
-        """The next message of the request."""
         if not self._has_begun:
             self._has_begun = True
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -252,7 +250,6 @@ class _Connection:
         return message
 
     async def close(self) -> None:
-        """Watch no longer."""
         self._is_closed = True
         watching, self._watching = self._watching, None  # or it refers to itself, by the traceback of its end
         if watching is not None:

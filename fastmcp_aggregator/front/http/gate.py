@@ -268,7 +268,6 @@ class SessionPlace:
             stack.callback(self._sessions.release, self._holder)
 
     def release_unless_kept(self) -> None:
-        """The request is over."""
         if not self._is_kept:
             self._sessions.release(self._holder)
 
@@ -295,7 +294,6 @@ class RequestsOfSessions:
         return True
 
     def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
-        """A request that has begun is over."""
         over = self._over.pop((holder, session, str(request_id)))
         if over is not None:
             over.set()

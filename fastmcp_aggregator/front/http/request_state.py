@@ -34,7 +34,6 @@ class SharedStates:
         return RequestStateSecurity(codec=self, audience=audience)
 
     def seal(self, payload: bytes) -> str:
-        """Encrypt and sign a payload."""
         return self._present.seal(payload)
 
     def unseal(self, token: str) -> bytes:

@@ -187,7 +187,6 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def parse_held(self) -> None:
-        """Parse what has waited for its turn."""
         held, self.held = self.held, b""
         if not self.is_lost and not self.transport.is_closing():
             self.flow.resume_reading()  # it is paused again for those that wait

@@ -67,7 +67,6 @@ class _Session:
         self._unanswered: dict[RequestId, anyio.Event] = {}
 
     def has_unanswered(self, message: JSONRPCMessage) -> bool:
-        """Whether this is a request with the id of one that is not answered yet."""
         return isinstance(message, JSONRPCRequest) and message.id in self._unanswered
 
     async def take(self, message: JSONRPCMessage, request: Request) -> anyio.Event:
@@ -126,7 +125,6 @@ class _Sessions:
         self._by_id: dict[str, _Session] = {}
 
     async def opened(self, _: Request) -> Response:
-        """Answer a request for a stream."""
         if len(self._by_id) >= DEFAULT_MAX_SESSIONS:
             return PlainTextResponse("too many open sessions", 503, {"Retry-After": RETRY_AFTER})
         return _Stream(self.serve)

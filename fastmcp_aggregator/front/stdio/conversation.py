@@ -122,7 +122,6 @@ class Conversation:
         self.check()
 
     def written(self, message: Any) -> None:
-        """A message went to the client."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._answered_first(message)
             self.answered(_identity(message.id))

@@ -263,7 +263,6 @@ class ClientPipe(asyncio.Protocol):
         self.conversation.began(request_id)
 
     def answer(self, request_id: RequestId, line: bytes) -> None:
-        """Write the answer to such a request."""
         write = self._answers.add if self.conversation.has_several else self._output.write
         with suppress(OSError):
             write(line)
@@ -293,7 +292,6 @@ class ClientPipe(asyncio.Protocol):
             self._transport.resume_reading()
 
     def go_on(self) -> None:
-        """The client reads again."""
         self._is_stuck, self._ahead = False, 0
         if not self._is_full:
             self._transport.resume_reading()

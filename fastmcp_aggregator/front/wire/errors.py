@@ -72,7 +72,6 @@ def unexpected(error: Exception, doing: str) -> MCPError:
 
 
 def unknown_name(kind: Literal["tool", "prompt"], name: str, rule: NameRule, candidates: Iterable[str]) -> MCPError:
-    """Report a name that no component has."""
     return MCPError(INVALID_PARAMS, unknown_name_message(kind, name, rule, candidates))
 
 
@@ -82,7 +81,6 @@ def unknown_uri(uri: str, candidates: Iterable[str] = (), with_key: Iterable[str
 
 
 def invalid_params(what: str) -> MCPError:
-    """Report parameters that the protocol does not allow."""
     return MCPError(INVALID_PARAMS, f"Invalid request parameters: {what}")
 
 

@@ -65,7 +65,6 @@ class Asset:
 
 
 def asset_response(request: Request, name: str, *, has_auth: bool) -> Response:
-    """One of the page's files by its name."""
     asset = assets(has_auth).get(name)
     if asset is None:
         return PlainTextResponse("Not Found", 404)

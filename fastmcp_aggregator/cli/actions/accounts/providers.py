@@ -66,7 +66,6 @@ async def login_reports(
 
 
 def told(reports: Mapping[str, LoginReport]) -> Iterator[str]:
-    """The reports in words, line by line."""
     for key, report in reports.items():
         yield f"  {key}: {_sentence(key, report)}"
         if report.redirect_uris:

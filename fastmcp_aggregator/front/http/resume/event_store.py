@@ -140,7 +140,6 @@ class AnswerStream(EventLog):
         return event_id
 
     def end(self) -> None:
-        """The work is over."""
         self.is_over = True
         self.close_response = None
         self._change()
@@ -224,7 +223,6 @@ class EventLogs:
         self._by_stream[log.stream_id] = self._by_name[log.name] = log
 
     def of_stream(self, stream_id: str) -> EventLog | None:
-        """The log in use for a stream."""
         return self._by_stream.get(stream_id)
 
     def find(self, event_id: str) -> tuple[EventLog, int] | None:
