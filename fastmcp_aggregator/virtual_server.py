@@ -351,10 +351,6 @@ class VirtualServer(FastMCP[None]):
             lambda table: chain.from_iterable(table.named_of_each(kind, rule) for kind in Kind)
         )
 
-    async def public_name(self, kind: Kind, name: str) -> str:
-        """The public name of what may be named without its server; see `Directory`."""
-        return await self._directory.public_name(kind, name)
-
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[asyncio.Event]:
         """Run as a program: follow the files, and set the event on a signal."""

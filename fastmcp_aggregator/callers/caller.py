@@ -299,6 +299,10 @@ class SoleClient:
         return await self._connection.send_raw_request(method, _asked(params), _options(params, on_progress))
 
 
+async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
+    """Nobody waits for progress on the question."""
+
+
 def remember_declared(connection: Connection, declared: Any) -> None:
     """Keep what a legacy client declares in its handshake, as far as it is passed on."""
     connection.state[_CAPABILITIES] = extensions.for_child(declared, "legacy")

@@ -12,7 +12,7 @@ from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 
-from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.callers.caller import Caller, ignore_progress
 from fastmcp_aggregator.protocol.methods import ROOTS_LIST
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def _known(connection: Connection) -> _Known:
 async def _asked(caller: Caller) -> Roots | None:
     try:
         async with asyncio.timeout(_ASK_BOUND):
-            result = await caller.ask(ROOTS_LIST.name, {}, _ignore_progress)
+            result = await caller.ask(ROOTS_LIST.name, {}, ignore_progress)
     except (MCPError, TimeoutError) as error:
         if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
             raise  # it has left: nothing is to be started for it
@@ -96,7 +96,3 @@ async def _asked(caller: Caller) -> Roots | None:
         return None
     roots = [root for root in listed[:_MOST] if isinstance(root, Mapping) and isinstance(root.get("uri"), str)]
     return Roots(frozenset(root["uri"] for root in roots), tuple(roots))
-
-
-async def _ignore_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Nobody waits for it."""

@@ -287,9 +287,7 @@ class Pipeline:
         if name == CALL_TOOL and self._own.is_searching and (found := await self._found_tool(params)):
             return await self._forward(caller, found[1], target_of_tool(found[0]))
         route = await self._route(caller, params, Kind.TOOL, name)
-        if route is None:
-            return None
-        return await self._forward(caller, params, target_of_tool(route))
+        return None if route is None else await self._forward(caller, params, target_of_tool(route))
 
     async def _found_tool(self, params: Params) -> tuple[Route, Params] | None:
         """The tool that a call by way of the search is of, and the call's parameters; None: FastMCP says what is wrong.
@@ -307,9 +305,7 @@ class Pipeline:
         name = text_param(params, "name")
         require_object(params, "arguments")
         route = await self._route(caller, params, Kind.PROMPT, name)
-        if route is None:
-            return None
-        return await self._forward(caller, params, target_of_prompt(route))
+        return None if route is None else await self._forward(caller, params, target_of_prompt(route))
 
     async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
         found = await self._locate(caller, params, text_param(params, "uri"))
@@ -325,17 +321,12 @@ class Pipeline:
         if not isinstance(ref, Mapping):
             raise errors.invalid_params("ref: must be an object")
         if ref.get("type") == "ref/resource":
-            return await self._complete_template(caller, params, ref)
-        route = await self._route(caller, params, Kind.PROMPT, text_param(ref, "name"))
-        if route is None:
-            return None
-        return await self._forward(caller, params, target_of_completion(route, ref))
-
-    async def _complete_template(self, caller: Caller, params: Params, ref: Params) -> Result | None:
-        found = await self._locate(caller, params, text_param(ref, "uri"))
-        if found is None:
-            return None
-        return await self._forward(caller, params, self._directory.table.of_template_completion(*found, ref))
+            found = await self._locate(caller, params, text_param(ref, "uri"))
+            target = None if found is None else self._directory.table.of_template_completion(*found, ref)
+        else:
+            route = await self._route(caller, params, Kind.PROMPT, text_param(ref, "name"))
+            target = None if route is None else target_of_completion(route, ref)
+        return None if target is None else await self._forward(caller, params, target)
 
     async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
         uri = text_param(params, "uri")

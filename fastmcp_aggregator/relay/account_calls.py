@@ -23,6 +23,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST, URL_ELICITATION_REQUIRED
 from mcp_types.methods import INPUT_REQUIRED_METHODS
 
 from fastmcp_aggregator.callers.call import Call, Denied
+from fastmcp_aggregator.callers.caller import ignore_progress
 from fastmcp_aggregator.catalogue.login import login_tool
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
@@ -171,7 +172,9 @@ class AccountCalls:
     async def _ask(self, call: Call, login: Login, site: Site) -> None:
         """Ask a legacy client, and wait until the login is finished."""
         self._require_askable(call, login)
-        answer = await call.caller.ask(ELICIT.name, {**self._question(login), "elicitationId": login.id}, _no_progress)
+        answer = await call.caller.ask(
+            ELICIT.name, {**self._question(login), "elicitationId": login.id}, ignore_progress
+        )
         _require_accepted(answer, site.key)
         await self._until_finished(login, call, site)
         call.caller.notify(ELICITATION_COMPLETE.name, {"elicitationId": login.id})
@@ -274,7 +277,3 @@ def _require_accepted(answer: Any, key: str) -> None:
 
 def _not_logged_in(key: str, why: str) -> MCPError:
     return MCPError(INVALID_REQUEST, f"server {key!r}: {why}", {"server": key, "loginNeeded": True})
-
-
-async def _no_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Nobody waits for progress on this question."""

@@ -30,7 +30,7 @@ from mcp_types import (
 )
 
 from fastmcp_aggregator.callers.call import Call
-from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.callers.caller import Caller, ignore_progress
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
@@ -207,11 +207,7 @@ async def _answer(caller: Caller, question: Any) -> Result:
     params = (question.get("params") or {}) if isinstance(question, Mapping) else None
     if not isinstance(method, str) or method not in SERVER_REQUESTS or not isinstance(params, Mapping):
         raise MCPError(INTERNAL_ERROR, f"the server asked for what no client can be asked: {method!r:.100}")
-    return await caller.ask(method, params, _ignore_progress)
-
-
-async def _ignore_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Nobody waits for progress on a question that is part of a result."""
+    return await caller.ask(method, params, ignore_progress)
 
 
 def _identity(call: Call) -> tuple[Hashable, Hashable]:

@@ -13,8 +13,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -33,6 +31,7 @@ from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.files.followed import RefusedFile
+from fastmcp_aggregator.front.http.app import wrap_lifespan
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
 from fastmcp_aggregator.groups import DEFAULT_GROUP
@@ -62,14 +61,7 @@ def add_hub(app: Starlette, hub: Hub, path: str, make_app: MakeApp, refused: Ref
         app.router.routes.extend(AccountPages(hub).routes())
     if hub.settings.dashboard and path != "/":
         app.router.routes.extend(dashboard_routes(hub, path))
-    inner = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[Any]:
-        async with inner(app) as state, groups.open():
-            yield state
-
-    app.router.lifespan_context = lifespan
+    wrap_lifespan(app, within=groups.open)
     return layer
 
 

@@ -134,20 +134,32 @@ def _check(options: argparse.Namespace, checked: _Checked) -> int:
     if not options.json:
         told = _in_full if options.all else _in_brief
         put_lines(map(str.rstrip, told(checked, _fine(checked.settings, connects=options.connect))))
-    if not options.connect:
-        return _without_connecting(checked, as_json=options.json)
-    return run_command(_connect(checked, as_json=options.json, shows_all=options.all))
+    if options.connect:
+        return run_command(_connect(checked, as_json=options.json, shows_all=options.all))
+    if _has_logins(checked.settings):
+        return run_command(_tell_logins(checked, as_json=options.json))
+    if options.json:
+        put_json({**_document(checked), "logins": {}})
+    return FINE
 
 
-def _without_connecting(checked: _Checked, *, as_json: bool) -> int:
-    """Tell what the logins of servers need, which their authorization servers are asked for."""
-    logins = _Logins()
-    code = run_command(logins.look(checked, ())) if _has_logins(checked.settings) else FINE
+async def _tell_logins(checked: _Checked, *, as_json: bool) -> int:
+    reports, lines = await _logins(checked, ())
     if as_json:
-        put_json({**_document(checked), "logins": logins.document})
-    elif logins.lines:
-        put_lines(["", *_section(_LOGINS, logins.lines)])
-    return code
+        put_json({**_document(checked), "logins": reports})
+    else:
+        put_lines(["", *_section(_LOGINS, lines)])
+    return FINE
+
+
+async def _logins(checked: _Checked, also: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """What authorization servers want of the servers with OAuth and those that are named, as a document and in words:
+    they are asked.
+    """
+    from fastmcp_aggregator.cli.actions.accounts.providers import login_reports, told  # noqa: PLC0415 - it needs the SDK
+
+    reports = await login_reports(checked.config, checked.settings, also)
+    return {key: asdict(report) for key, report in reports.items()}, list(told(reports))
 
 
 def _fine(settings: AggregatorSettings, *, connects: bool) -> str:
@@ -160,26 +172,6 @@ def _fine(settings: AggregatorSettings, *, connects: bool) -> str:
 def _has_logins(settings: AggregatorSettings) -> bool:
     """Whether a server has OAuth, for which there is an authorization server to ask."""
     return any(own.oauth is not None for own in settings.servers.values())
-
-
-class _Logins:
-    """What the authorization servers want, as a document and in words."""
-
-    def __init__(self) -> None:
-        self.document: dict[str, Any] = {}
-        self.lines: list[str] = []
-
-    async def look(self, checked: _Checked, also: Sequence[str]) -> int:
-        """Ask them, for the servers with OAuth and those that are named."""
-        from fastmcp_aggregator.cli.actions.accounts.providers import (  # noqa: PLC0415 - it needs the SDK
-            login_reports,
-            told,
-        )
-
-        reports = await login_reports(checked.config, checked.settings, also)
-        self.document = {key: asdict(report) for key, report in reports.items()}
-        self.lines = list(told(reports))
-        return FINE
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:
@@ -211,7 +203,9 @@ def _document(checked: _Checked) -> dict[str, Any]:
             }
             for group in checked.clients
         ],
-        **_described(checked.examination),
+        "versions": _versions(),
+        "programs": [asdict(program) for program in checked.examination.programs],
+        "findings": [asdict(finding) for finding in checked.examination.findings],
         **({"problems": _problems(checked.refused, config.source)} if checked.refused else {}),
     }
 
@@ -301,8 +295,7 @@ async def _connect(checked: _Checked, *, as_json: bool, shows_all: bool) -> int:
         withheld = dict(_withheld(app))
         isolations = list(_isolations_shown(before, statuses))
     refused = [status.server_key for status in statuses if status.auth_error]
-    logins = _Logins()
-    await logins.look(checked, refused)
+    logins, lines = await _logins(checked, refused)
     if as_json:
         failed = {status.server_key: why_failed(status) for status in statuses if not is_running(status)}
         connected = {
@@ -313,13 +306,12 @@ async def _connect(checked: _Checked, *, as_json: bool, shows_all: bool) -> int:
             "withheldExtensions": withheld,
             "isolation": {key: asdict(decision) for key, decision in isolations},
         }
-        document = {**_document(checked), "connected": connected}
-        put_json({**document, "logins": logins.document})
+        put_json({**_document(checked), "connected": connected, "logins": logins})
     else:
         sections = [
             [summary_of(statuses), *(f"  {line_of(status)}" for status in statuses if not is_running(status))],
             _section(checked.not_shared, [_isolation(key, decision) for key, decision in isolations]),
-            _section(_LOGINS, logins.lines),
+            _section(_LOGINS, lines),
             _section("Name conflicts:", [f"  {conflict}" for conflict in conflicts]),
             _section("Settings for tools that no server has:", [f"  {stray}" for stray in strays]),
             _section(
@@ -389,14 +381,6 @@ def _change(original: str, seen: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, *lines] if lines else []
-
-
-def _described(examination: Examination) -> dict[str, Any]:
-    return {
-        "versions": _versions(),
-        "programs": [asdict(program) for program in examination.programs],
-        "findings": [asdict(finding) for finding in examination.findings],
-    }
 
 
 def _versions_and_programs(examination: Examination) -> Iterator[str]:

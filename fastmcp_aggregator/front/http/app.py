@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -242,13 +242,17 @@ def _opening(places: AdmissionQueue, scope: Scope) -> Iterator[Scope | None]:
         place.release_unless_kept()
 
 
-def wrap_lifespan(app: Starlette, opened: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-    """Have something open for the whole life of an app: before it starts, and after it has ended."""
+def wrap_lifespan(
+    app: Starlette,
+    around: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext,
+    within: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext,
+) -> None:
+    """Have something open before an app starts, and until it has ended; and something while it runs."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[Any]:
-        async with opened(), inner(app) as state:
+        async with around(), inner(app) as state, within():
             yield state
 
     app.router.lifespan_context = lifespan
