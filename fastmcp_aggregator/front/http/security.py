@@ -49,8 +49,6 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 _DESCRIPTION = re.compile(rb'error_description="[^"]*"')
 NOT_FOUND = "Not Found: GET /groups lists the groups that you may use"
 """The answer to who has authenticated, of a group that is not there and of one that is others'."""
-_NO_CALLER = "the caller lacks the role `call`", ("Forbidden: you lack the role `call`", 403)
-_NO_USER = "the caller may not use the group", (NOT_FOUND, 404)
 _NOT_ADDRESSED = {
     421: "Misdirected Request: the server does not go by this name; its operator can add it to `allowed_hosts`",
     403: "Forbidden Origin: the server's operator can add it to `cors_origins`",
@@ -227,10 +225,14 @@ class Membership:
         if scope["type"] == "http" and route_path(scope).startswith(self._path):
             principal = principal_in(scope)
             if is_known(scope) and not (principal.may_call and principal.may_use(self._group_id)):
-                reason, answer = _NO_USER if principal.may_call else _NO_CALLER
+                if principal.may_call:
+                    reason, answer = "the caller may not use the group", PlainTextResponse(NOT_FOUND, 404)
+                else:
+                    reason = "the caller lacks the role `call`"
+                    answer = PlainTextResponse("Forbidden: you lack the role `call`", 403)
                 self._on_denied(principal, self._group_id, scope["path"], reason)
                 await self._refused.refuse(principal.bare, scope.get(CONNECTION))
-                await PlainTextResponse(*answer)(scope, receive, send)
+                await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
