@@ -38,6 +38,20 @@ async def test_a_tool_that_tells_its_progress_is_tried_again_ever_more_rarely(
         assert len([one for one in client.notifications if one["method"] == "notifications/progress"]) == 10
 
 
+@pytest.mark.parametrize("name", ["a:echo", [], {}, None])
+@pytest.mark.parametrize("front", ["pipe", "http"])
+async def test_what_calls_nothing_that_is_known_is_looked_at_as_always(
+    talkers: Talkers, front: str, name: object
+) -> None:
+    async with build_aggregator(config(a=lean())) as app, served(app) as http, connected(app) as pipe:
+        client = pipe if front == "pipe" else await http.connect()
+        await client.result("tools/list")
+        app._pipeline.fast_path.talkers.ended("x", has_talked=True)
+        response = await client.send("tools/call", {"name": name})
+        assert ("result" in response) == (name == "a:echo")
+        assert app._backend.path_counts.declined["talks"] == 0
+
+
 def test_a_call_that_says_nothing_makes_it_one_like_others(talkers: Talkers) -> None:
     for _ in range(3):
         talkers.ended("x", has_talked=True)

@@ -111,10 +111,12 @@ class FastEndpoint:
             if method is not None:
                 if body and not is_json(scope):
                     return None
-                exchange: Exchange = self._of_json_face(scope)
                 request = json_request(method, body, request_id_of(scope["headers"]))
             else:
-                exchange, request = self._exchange(scope), raw_json.read_request(body)
+                request = raw_json.read_request(body)
+            if self._fast_path.talkers.known and self._fast_path.is_left(request):
+                return None
+            exchange = self._exchange(scope) if method is None else self._of_json_face(scope)
             return exchange if exchange.begin(request) else None
         except Declined as why:
             self._fast_path.decline(why.reason, body)

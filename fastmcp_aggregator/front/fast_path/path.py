@@ -53,10 +53,13 @@ from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
-CALLS = frozenset(
-    row.name for row in (methods.TOOLS_CALL, methods.RESOURCES_READ, methods.PROMPTS_GET, methods.COMPLETE)
-)
-"""The methods of calls to children."""
+CALLS = {
+    methods.TOOLS_CALL.name: "name",
+    methods.RESOURCES_READ.name: "uri",
+    methods.PROMPTS_GET.name: "name",
+    methods.COMPLETE.name: "ref",
+}
+"""The methods of calls to children, and the parameter that says what is called."""
 KIND_OF_LIST = {spec.list_method: kind for kind, spec in SPECS.items()}
 PING = "ping"
 _RETRY_PARAMS = frozenset(RETRY_PARAMS)
@@ -142,6 +145,18 @@ class FastPath:
         self._counts = backend.path_counts
         self._cancellable: dict[Hashable, FastCall] = {}
         self.talkers = Talkers()
+
+    def is_left(self, request: raw_json.RequestLine) -> bool:
+        """Whether a request is left to the full path at once; not to be asked where no talkers are known.
+
+        Raises:
+            Malformed: what it calls cannot be read.
+        """
+        if request.method not in CALLS:
+            return False
+        is_left = self.talkers.is_left(_component(request.method, request.params))
+        self._counts.declined["talks"] += is_left
+        return is_left
 
     def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
@@ -278,8 +293,6 @@ class FastPath:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        if self.talkers.known and self.talkers.is_left(_component(target, request.method)):
-            raise Declined("talks")
         refusal = self._require_free(target, caller, params)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
@@ -382,7 +395,7 @@ class FastPath:
 
     def _ended(self, fast: FastCall) -> None:
         if self.talkers.known or fast.taken_over:
-            self.talkers.ended(_component(fast.target, fast.call.method), has_talked=fast.taken_over in TALKED)
+            self.talkers.ended(_component(fast.call.method, fast.call.params), has_talked=fast.taken_over in TALKED)
         self.in_flight.end()
         if fast.key is not None:
             del self._cancellable[fast.key]
@@ -405,9 +418,14 @@ def _may_address(text: bytes) -> bool:
     return b'"resource' in text or b"\\u006" in text or b"\\u007" in text
 
 
-def _component(target: Target, method: str) -> Hashable:
-    """What is called: of completions, all of a server are one."""
-    return target.child.key, method, target.address.get("name") or target.address.get("uri")
+def _component(method: str, params: Mapping[str, Any]) -> Hashable:
+    """What is called, as the client names it."""
+    named = params.get(CALLS[method])
+    if isinstance(named, Raw):
+        named = raw_json.decode(named)
+    if isinstance(named, dict):  # what a completion is for
+        named = named.get("name") or named.get("uri")
+    return method, named if isinstance(named, str) else None
 
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mcp_types import RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
-from fastmcp_aggregator.front.fast_path.path import FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import CALLS, FastPath, Sender
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -68,6 +68,8 @@ class PipeFront:
             return False
         try:
             request = raw_json.read_request(line)
+            if self._path.talkers.known and self._path.is_left(request):
+                return False
             key = coerce_request_id(raw_json.read_id(request.id))
         except raw_json.Malformed:
             self._path.decline("malformed", line)
@@ -82,7 +84,8 @@ class PipeFront:
         self._path.decline("busy reader", *lines)
 
     def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
-        if origin.has_room and (result := self._path.reply(request, sender)) is not None:
+        is_call = request.method in CALLS
+        if not is_call and origin.has_room and (result := self._path.reply(request, sender)) is not None:
             origin.send(origin.encoded(result))
             return True
         fast = self._path.begin(request, origin, sender)
