@@ -80,10 +80,14 @@ class SessionEndpoint(Protocol):
     session_manager: StreamableHTTPSessionManager | None
 
 
+def route_of(app: Starlette, path: str) -> Route:
+    """FastMCP's own, of an app's MCP endpoint."""
+    return next(route for route in app.routes if isinstance(route, Route) and route.path == path)
+
+
 def session_endpoint_of(app: Starlette, path: str) -> SessionEndpoint | None:
     """The app behind an app's MCP endpoint, and behind the authentication there, if it is that of streamable HTTP."""
-    route = next((route for route in app.routes if isinstance(route, Route) and route.path == path), None)
-    endpoint = getattr(route, "endpoint", None)
+    endpoint = route_of(app, path).endpoint
     inner: Any = getattr(endpoint, "app", endpoint)
     return inner if hasattr(inner, "session_manager") else None
 

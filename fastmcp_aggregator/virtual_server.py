@@ -38,6 +38,7 @@ from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.http.app import Checks, HttpParts, host_guard_of, stack_of, wrap_lifespan
 from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.http.rest import endpoint_with_slash, json_route
+from fastmcp_aggregator.front.http.security import without_head
 from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.front.http.sse import sse_routes
 from fastmcp_aggregator.front.pipeline import Pipeline
@@ -46,7 +47,7 @@ from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.front.stdio.socket import Say, SocketClient, socket_streams
 from fastmcp_aggregator.front.stdio.transport import StdioStreams, stdio_streams
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.library_internals import SessionEndpoint, sdk_server_of, session_endpoint_of
+from fastmcp_aggregator.library_internals import SessionEndpoint, route_of, sdk_server_of, session_endpoint_of
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.relay.live_clients import LiveClients
@@ -316,7 +317,9 @@ class VirtualServer(FastMCP[None]):
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
         wrap_lifespan(app, self._backend.sharing)
-        if options.get("transport") != "sse":
+        if options.get("transport") == "sse":
+            without_head(route_of(app, path))
+        else:
             app.router.routes.extend(sse_routes(self, path, self.policies, self._group_id))
         if not path.endswith("/"):
             app.router.routes.append(endpoint_with_slash(self, path))

@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
-from fastmcp_aggregator.front.http.security import guarded_route, json_body
+from fastmcp_aggregator.front.http.security import guarded_route, json_body, without_head
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
 from fastmcp_aggregator.oauth.authorization import MixedUpError, authorization_response
@@ -70,7 +70,7 @@ class AccountPages:
     def routes(self) -> list[BaseRoute]:
         return [
             Route(f"{PATH}/login/{{id}}", self._login, methods=["GET", "POST"]),
-            Route(f"{_CALLBACK}/{{id}}", self._callback),
+            without_head(Route(f"{_CALLBACK}/{{id}}", self._callback)),
             guarded_route(f"{PATH}/mine", self._mine, self._auth),
             guarded_route(f"{PATH}/mine/{{key:path}}", self._end, self._auth, methods=["DELETE"]),
             guarded_route(f"{PATH}/mine/{{key:path}}", self._begin, self._auth, methods=["POST"]),
@@ -85,7 +85,7 @@ class AccountPages:
             site = self._sites.of_callers().get(login.server)
             if site is None:
                 raise LoginOverError("there is no such server any more")
-            if request.method == "GET":
+            if request.method != "POST":
                 return self._form(login.server)
             principal = await self._authenticated(request)
             if principal is None:

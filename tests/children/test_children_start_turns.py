@@ -162,6 +162,30 @@ async def test_one_caller_has_half_of_the_slots_at_most_with_whatever_servers() 
         assert (await step("a1"))[4:] == ["c1"]
 
 
+async def test_who_holds_none_begins_though_two_callers_hold_all_slots() -> None:
+    of = {"a": "alice", "b": "bert", "c": "carol", "d": "dave", "e": "eve"}
+    async with hanging(StartSlots(2, FOREVER), lambda name: of[name[0]]) as step:
+        assert await step("a1", "a2", "a3", "b1", "b2", "b3") == ["a1", "a2", "b1", "b2"]
+        assert (await step("c1", "c2", "d1", "e1"))[4:] == ["c1", "d1"]
+        assert (await step("a1"))[6:] == ["e1"]
+        assert (await step("b1"))[7:] == []
+        assert (await step("c1", "d1"))[7:] == ["c2"]
+
+
+async def test_who_holds_none_begins_though_others_have_many_instances_of_the_same_server() -> None:
+    async with hanging(StartSlots(2, FOREVER), lambda name: f"caller{name[1:]}"[:7]) as step:
+        assert await step("a10", "a11", "a12", "a20", "a21") == ["a10", "a11", "a20"]
+        assert (await step("a30"))[3:] == ["a30"]
+
+
+async def test_who_holds_none_is_before_those_that_wait_longer_and_hold_some() -> None:
+    async with hanging(StartSlots(1, FOREVER), lambda name: "alice" if name[0] == "a" else name) as step:
+        assert await step("a1", "a2", "b1", "c1", "d1") == ["a1", "b1", "c1"]
+        assert (await step("b1"))[3:] == ["d1"]
+        assert (await step("c1", "d1"))[4:] == []
+        assert (await step("a1"))[4:] == ["a2"]
+
+
 def slots(number: int) -> Timings:
     return Timings(starts_at_once=number, start_patience=FOREVER, connect_patience=FOREVER)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from support.account_hub import CALL, Around, Browser, around, give
+from support.account_hub import CALL, Around, Browser, address_in, around, asked, give, key_of
 from support.harness import until
 
 from fastmcp_aggregator.oauth.account import kept_accounts
@@ -70,6 +70,18 @@ async def test_a_login_from_the_page_is_finished_by_no_other_browser(tmp_path: P
         page = await Browser().come_back(answer.json()["address"], "bob-there")
         assert (page.status_code, "another browser; nothing was linked" in page.text) == (403, True)
         assert await kept_accounts(place.vault) == []
+
+
+async def test_a_head_of_the_pages_of_a_login_does_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with hub(tmp_path, lists="caller", audit=str(log)) as place:
+        address = address_in(await asked(await place.client("alice", modern=True)))
+        browser = Browser()
+        assert (await browser.http.head(address)).status_code == 200
+        sent = await browser.authenticate(address, key_of(place, "alice"))
+        back = await browser.http.head(f"{place.front.origin}/accounts/callback/x?state=x")
+        assert (sent.status_code, back.status_code, back.headers["allow"]) == (303, 405, "GET")
+        assert "denied" not in log.read_text()
 
 
 async def test_only_servers_of_ones_groups_can_be_logged_in_to(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.exceptions import ToolError
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp_types import HEADER_MISMATCH
-from support.harness import SLOW_RETRIES, config, lean, timed, until
+from support.harness import PATIENCE, SLOW_RETRIES, config, lean, timed, until
 from support.memory import build_aggregator
 from support.serving import browser, served
 from support.wire import ELSEWHERE
@@ -309,3 +309,41 @@ async def test_callers_take_turns_at_a_server_and_each_has_places_to_wait() -> N
         answers = await asyncio.gather(*anns, bobs)
     assert [answer.status_code for answer in answers] == [200] * 5
     assert order == ["ann", "bob", "ann", "ann", "ann"]
+
+
+PATHS = [
+    "/mcp/sse", "/groups/web/mcp/sse", "/mcp", "/mcp/", "/mcp/messages", "/mcp/tools/call", "/groups/web/mcp/ping",
+    "/health", "/ready", "/status", "/metrics", "/groups", "/openapi.json", "/", "/dashboard/state", "/dashboard/names",
+    "/dashboard/history", "/wake/fetch", "/restart/fetch", "/stop/fetch", "/stderr/fetch", "/keys", "/pins",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "TRACE"])
+async def test_other_methods_open_nothing_and_do_nothing(method: str, tmp_path: Path) -> None:
+    app = hub(audit=str(tmp_path / "audit.jsonl"), metrics=True, dashboard=True)
+    async with browser(app) as http, asyncio.timeout(PATIENCE):
+        for path in PATHS:
+            found = await http.request(method, path, json=None if method == "HEAD" else {})
+            if method == "HEAD" and found.status_code not in (404, 405):
+                got = await http.get(path)
+                assert found.status_code == got.status_code, path
+                assert found.content == b""
+            else:
+                assert found.status_code in (404, 405), path
+            assert not path.endswith("/sse") or (found.status_code, found.headers["allow"]) == (405, "GET"), path
+        assert {status.state for status in app.health().values()} == {"running"}
+
+
+async def test_a_head_waits_for_nothing_new() -> None:
+    app = hub(dashboard=True)
+    async with browser(app) as http, asyncio.timeout(PATIENCE):
+        await until(lambda: {status.state for status in app.health().values()} == {"running"})
+        etag = (await http.get("/dashboard/state")).headers["etag"]
+        waits = {"prefer": "wait=9999", "if-none-match": etag}
+        assert (await http.head("/dashboard/state", headers=waits)).status_code == 304
+
+
+async def test_a_head_opens_no_session_of_fastmcps_sse_app() -> None:
+    async with served(hub().http_app(transport="sse")) as front, asyncio.timeout(PATIENCE), front.browser() as http:
+        found = await http.head("/mcp")
+        assert (found.status_code, found.headers["allow"]) == (405, "GET")

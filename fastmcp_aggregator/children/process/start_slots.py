@@ -3,10 +3,11 @@
 Theory. Many servers import for seconds. Started all at once, they take the processors from the aggregator, which then
 answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
 a request waits for: these go first, and find as many slots again. Callers take turns there, and servers, since one may
-have many instances that do not come up; half of all slots are the most for one of either, so that the others' starts
-need not wait for it. A slot is released when the process is listed or has failed; one that only waits, for the network
-or for ever, keeps its slot no longer than `patience`. Remote servers, of which each costs little and all at once cost
-much, have slots of their own.
+have many instances that do not come up; half of all slots are the most for one of either. A caller that holds none is
+before all others, whatever others have of the same server, and finds half as many slots again once all are held: so
+its start waits for those of few callers not at all, and for those of many no longer than `patience`, for which a slot
+is held at most. It is released sooner when the process is listed or has failed. Remote servers, of which each costs
+little and all at once cost much, have slots of their own.
 
 This module knows neither FastMCP nor the SDK.
 """
@@ -48,7 +49,9 @@ class Start:
 
 
 class StartSlots:
-    """At most `limit` slots are held at once, and as many again by what requests wait for."""
+    """At most `limit` slots are held at once, as many again by what requests wait for, and as many once more by those
+    of callers that hold none.
+    """
 
     def __init__(self, limit: int = AT_ONCE, patience: float = START_PATIENCE) -> None:
         self._limit = limit
@@ -71,7 +74,7 @@ class StartSlots:
 
     def admit(self) -> None:
         """Let processes start while there are slots, or a request waits for one though others are still starting."""
-        while self._waiting and len(self._held) < 2 * self._limit:
+        while self._waiting:
             name = self._wanted()
             if name is None:
                 if len(self._held) >= self._limit:
@@ -83,7 +86,7 @@ class StartSlots:
             came.set()
 
     def _wanted(self) -> Hashable | None:
-        """What a request waits for: the first of who holds the fewest slots, unless all hold half of them."""
+        """What a request waits for and may begin: the first of who holds the fewest slots."""
         servers = Counter(server for _, server, _ in self._held.values())
         holders = Counter(holder for _, _, holder in self._held.values())
         best, fewest = None, (self._limit, self._limit)
@@ -91,7 +94,9 @@ class StartSlots:
             if start.is_wanted():
                 holder = start.holder()
                 held = 0 if holder is None else holders[holder], servers[start.server]
-                if max(held) < self._limit and held < fewest:
+                is_first = holder is not None and not held[0]
+                may_begin = is_first or max(held) < self._limit
+                if may_begin and held < fewest and len(self._held) < (3 if is_first else 2) * self._limit:
                     best, fewest = name, held
         return best
 

@@ -75,6 +75,12 @@ def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[s
     return Route(path, RequireAuthMiddleware(inner, auth.required_scopes, None, auth.challenge_scopes), methods=methods)
 
 
+def without_head(route: Route) -> Route:
+    """The same route without HEAD, which Starlette adds wherever there is GET: where a GET opens something."""
+    route.methods = (route.methods or set()) - {"HEAD"}
+    return route
+
+
 def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
     """The authentication of the app's MCP endpoint, for something else: the answers are the same.
 

@@ -35,7 +35,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.front.http.connection import unwatched, whole_body
 from fastmcp_aggregator.front.http.gate import RETRY_AFTER
-from fastmcp_aggregator.front.http.security import guarded_route, is_json
+from fastmcp_aggregator.front.http.security import guarded_route, is_json, without_head
 from fastmcp_aggregator.library_internals import create_context_streams, requestor_of, sdk_server_of
 from fastmcp_aggregator.message_streams import encode, read_message
 from fastmcp_aggregator.policies.stack import Policies
@@ -51,7 +51,7 @@ def sse_routes(app: FastMCP[Any], path: str, policies: Policies, group_id: str) 
     base = path.rstrip("/")
     sessions = _Sessions(sdk_server_of(app), f"{base}/messages", policies, group_id)
     return [
-        guarded_route(f"{base}/sse", sessions.opened, app.auth),
+        without_head(guarded_route(f"{base}/sse", sessions.opened, app.auth)),
         guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
     ]
 

@@ -134,7 +134,7 @@ class _States:
 
     async def answer(self, request: Request) -> Response:
         """The view, once it is another than the browser has; 304 if it is not within the time to wait."""
-        wait = _WAIT.search(request.headers.get("prefer", ""))
+        wait = _WAIT.search(request.headers.get("prefer", "")) if request.method == "GET" else None
         view, etag = await self._view(request)
         if wait is not None and matches(request, etag) and not request.scope.get(IS_ENDING, False):
             view, etag = await self._next(request, view, etag, float(wait[1]))
