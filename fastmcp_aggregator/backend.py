@@ -70,12 +70,9 @@ class Backend:
         self.connections = 0
         """HTTP clients that may be connected at once, when it is this program that serves them."""
         self.runtime: Runtime | None = None
-        """The present run."""
         self.profile = ClientProfile()
         self.accounts = Accounts(partial(vault_from_settings, settings))
-        """The accounts at servers with OAuth."""
         self.logins = Logins(self.accounts, settings.public_url or "")
-        """The logins of callers to servers at which they have accounts of their own."""
         self.new_endpoint: NewEndpoint = partial(endpoint_for, accounts=self.accounts)
         self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)

@@ -13,7 +13,6 @@ from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.starting import connected, record_of
 
 ANSWER_TIMEOUT = 5.0
-"""Seconds that a hub has to answer."""
 _KILL_WAIT = 5.0
 """Seconds that a hub has to end after each signal."""
 _LOOK_INTERVAL = 0.05

@@ -23,7 +23,6 @@ from fastmcp_aggregator.attach.starting import connected, record_of
 SILENCE = 5.0
 """Seconds without a sign of life after which the hub is asked for one."""
 PROBE_TIMEOUT = 10.0
-"""Seconds that it has to answer."""
 WORK_INTERVAL = 5.0
 """Seconds between looks at what a hub does that has not greeted or answered in time."""
 MOST_WORK = 10.0

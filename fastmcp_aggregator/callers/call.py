@@ -57,7 +57,6 @@ class Call:
     is_inner: bool = False
     """Whether FastMCP serves it, which takes no tasks."""
     task: TaskRef | None = None
-    """The task that it is about."""
 
     @property
     def principal(self) -> Principal:

@@ -14,8 +14,7 @@ from fastmcp_aggregator.early.answers import Entries, signature_of
 LIST_METHODS = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
 _HANDSHAKES = frozenset({"initialize", "server/discover"})
 _META = "io.modelcontextprotocol/"
-_LONGEST = 1024**2
-"""Bytes of a line that is looked at."""
+_LONGEST_LINE = 1024**2
 
 Introduce = Callable[[str, Mapping[str, Any]], Mapping[str, bytes] | None]
 """Answers a handshake, given as its method and parameters, by the method."""
@@ -33,9 +32,7 @@ class KnownClient:
         self.is_passive = False
         """Whether it answers nothing."""
         self.first: bytes | None = None
-        """The line of the first request, if it was answered."""
         self.answered: dict[str, bytes] = {}
-        """The lists that the client has got, by method."""
 
     def introduce_by(self, introduce: Introduce) -> None:
         """Answer the handshake of a client that was not known, too; what it has sent so far is to be given again."""
@@ -44,7 +41,7 @@ class KnownClient:
 
     def answer(self, line: bytes) -> bytes | None:
         """The line that answers a line; None: it is not for this one."""
-        if self.is_passive or not line or len(line) > _LONGEST:
+        if self.is_passive or not line or len(line) > _LONGEST_LINE:
             return None
         try:
             request = json.loads(line)

@@ -12,8 +12,7 @@ from pathlib import Path
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PRIVATE
 
-_PATIENCE = 30.0
-"""Seconds that one waits for the others."""
+_LOCK_TIMEOUT = 30.0
 _LOOK_INTERVAL = 0.01
 
 
@@ -29,7 +28,7 @@ def locked(path: Path) -> Iterator[None]:
     target = path.resolve()
     lock = FileLock(target.with_name(f".{target.name}.lock"), mode=PRIVATE)
     try:
-        acquired = lock.acquire(_PATIENCE) if target.parent.is_dir() else nullcontext()
+        acquired = lock.acquire(_LOCK_TIMEOUT) if target.parent.is_dir() else nullcontext()
     except Timeout:
         raise AggregatorError(f"{path} is being changed by another process; try again") from None
     except OSError as error:
@@ -62,7 +61,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 def _acquired(descriptor: int) -> bool:
     import fcntl  # noqa: PLC0415 - POSIX only
 
-    ends = time.monotonic() + _PATIENCE
+    ends = time.monotonic() + _LOCK_TIMEOUT
     while time.monotonic() < ends:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

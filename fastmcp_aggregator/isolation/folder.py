@@ -11,8 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from fastmcp_aggregator.config import ServerConfig, StdioServer
 from fastmcp_aggregator.isolation.program_words import FOLDER_WORDS, MOST_ARGUMENTS, word_among
 
-_LONGEST = 4096
-"""Characters of a path."""
+_LONGEST_PATH = 4096
 _SCRIPT = re.compile(
     r"[\w.-]+([/\\][\w.-]+)*\.(py|pyz|js|mjs|cjs|ts|mts|sh|rb|php|jar|dll|exe|json|toml|ya?ml|db|sqlite)", re.ASCII
 )
@@ -71,7 +70,7 @@ def _is_relative(path: str) -> bool:
     """Whether it is surely a path, and a relative one."""
     if path in (".", "..") or path.startswith(("./", "../", ".\\", "..\\")):
         return True
-    return len(path) <= _LONGEST and not _is_absolute(path) and _SCRIPT.fullmatch(path) is not None
+    return len(path) <= _LONGEST_PATH and not _is_absolute(path) and _SCRIPT.fullmatch(path) is not None
 
 
 def _is_absolute(path: str) -> bool:

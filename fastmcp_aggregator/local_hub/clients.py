@@ -18,7 +18,6 @@ class HubClient:
     def __init__(self, about: Mapping[str, Any]) -> None:
         folder, pid, listed = about.get("folder"), about.get("pid"), about.get("listed")
         self.folder = folder if isinstance(folder, str) and os.path.isabs(folder) else None
-        """The folder in which it works."""
         self.listed: dict[str, str] = listed if isinstance(listed, dict) else {}
         """Digests of the lists that it has got from an earlier hub, by method."""
         self.stop = asyncio.Event()

@@ -32,8 +32,7 @@ from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
 _OFFLINE = "offline_access"
-_MOST = 4096
-"""Characters of what a browser brings."""
+_LONGEST_RESPONSE = 4096
 _DIGITS = 32
 """Of an issuer's digest: nobody finds another issuer with the same."""
 _ANOTHERS = "what came back is from another authorization server than that of this login"
@@ -205,7 +204,7 @@ def authorization_response(address: str) -> AuthorizationResponse:
         Refused: it has no query, or is too long, or has a name twice.
     """
     text = address.strip(_AROUND)
-    if len(text) > _MOST:
+    if len(text) > _LONGEST_RESPONSE:
         raise Refused("what came back is too long")
     came_to, _, query = text.partition("#")[0].partition("?")
     try:

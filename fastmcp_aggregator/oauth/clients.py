@@ -33,8 +33,7 @@ from fastmcp_aggregator.version import PROGRAM
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 120
-_MOST_BYTES = 64 * 1024
-"""Of a file with a private key."""
+_LARGEST_KEY_FILE = 64 * 1024
 _ALGORITHMS = {256: "ES256", 384: "ES384", 521: "ES512"}
 
 
@@ -149,7 +148,7 @@ async def _assertion(settings: OAuthSettings, issuer: str) -> str:
 
 
 def _text(path: str) -> str:
-    return read_bytes(Path(path).expanduser(), _MOST_BYTES).decode("ascii")
+    return read_bytes(Path(path).expanduser(), _LARGEST_KEY_FILE).decode("ascii")
 
 
 def _algorithm(pem: str) -> str:

@@ -45,8 +45,7 @@ _HANDSHAKE = {
     },
 }
 """What makes a server say that a login is needed."""
-_BOUND = 30.0
-"""Seconds for all requests of a discovery."""
+_DISCOVERY_TIMEOUT = 30.0
 _MOST_SERVERS = 20
 """Authorization servers of one server that are looked at."""
 _SHOWN = 200
@@ -108,10 +107,12 @@ async def discovered(address: str, settings: OAuthSettings, headers: Mapping[str
         Unreachable: somebody does not answer, or not as they must.
     """
     try:
-        async with asyncio.timeout(_BOUND):
+        async with asyncio.timeout(_DISCOVERY_TIMEOUT):
             return await _discovered(address, settings, headers or {})
     except TimeoutError:
-        raise Unreachable(f"it and its authorization server did not say within {_BOUND:g} s where to log in") from None
+        raise Unreachable(
+            f"it and its authorization server did not say within {_DISCOVERY_TIMEOUT:g} s where to log in"
+        ) from None
 
 
 async def _discovered(address: str, settings: OAuthSettings, headers: Mapping[str, str]) -> Provider:

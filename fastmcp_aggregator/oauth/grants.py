@@ -39,8 +39,7 @@ _OF_CODE = {
     "invalid_grant": "its authorization server does not take the code (any more): it is good once, and not for long",
 }
 _TOKEN = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # RFC 6749, appendix A.12
-_MOST = 32 * 1024
-"""Characters of a token, or of its scopes."""
+_LONGEST_TOKEN = 32 * 1024
 _MOST_SECONDS = 2**63
 _LATER = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
@@ -147,8 +146,8 @@ def _usable(token: OAuthToken) -> OAuthToken:
         raise ClientRefused("its authorization server gave an empty token")
     if not _TOKEN.fullmatch(token.access_token):
         raise ClientRefused("its authorization server gave a token that cannot be in a header")
-    if any(len(each or "") > _MOST for each in (token.access_token, token.refresh_token, token.scope)):
-        raise ClientRefused(f"its authorization server gave a token of more than {_MOST // 1024} KiB")
+    if any(len(each or "") > _LONGEST_TOKEN for each in (token.access_token, token.refresh_token, token.scope)):
+        raise ClientRefused(f"its authorization server gave a token of more than {_LONGEST_TOKEN // 1024} KiB")
     if abs(token.expires_in or 0) > _MOST_SECONDS:
         raise ClientRefused("its authorization server gave a token that expires at no time that there is")
     return token

@@ -22,8 +22,7 @@ from fastmcp_aggregator.oauth.errors import NoAnswer, Unreachable
 
 _TIMEOUT = 20.0
 """Seconds that an authorization server has for its whole answer."""
-_LIMIT = 1024 * 1024
-"""Bytes of an answer."""
+_LARGEST_ANSWER = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ async def _answer(request: httpx2.Request) -> HttpAnswer:
         headers = response.headers.copy()
         for name in ("content-encoding", "content-length", "transfer-encoding"):
             headers.pop(name, None)
-        return HttpAnswer(response.status_code, headers, await read_body(response, _LIMIT))
+        return HttpAnswer(response.status_code, headers, await read_body(response, _LARGEST_ANSWER))
 
 
 async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:

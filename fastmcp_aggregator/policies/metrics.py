@@ -34,7 +34,6 @@ OTHER = "_other"
 _MOST_TOOLS = 200
 """Tools of one server that get a label, at most: a server may change its list without end."""
 _LONGEST_NAME = 128
-"""Characters."""
 _LONG = 2000
 """Samples of one metric that take some 20 ms to write."""
 _SLICE = 0.005

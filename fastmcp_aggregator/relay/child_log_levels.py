@@ -23,7 +23,6 @@ from fastmcp_aggregator.protocol.methods import SET_LEVEL
 logger = logging.getLogger(__name__)
 
 _SET_TIMEOUT = 5.0
-"""Seconds that a child has to take a new level."""
 
 
 class ChildLogLevels:

@@ -20,8 +20,7 @@ from fastmcp_aggregator.extensions.tasks import TaskRef
 
 _MARK = b"task:"
 """Before what is sealed: the key seals other things, too."""
-_LONGEST = 4096
-"""Characters of an id, at most."""
+_LONGEST_ID = 4096
 
 
 class Sealer(Protocol):
@@ -58,7 +57,7 @@ class TaskIds:
 
     def _opened(self, task_id: Any) -> tuple[Any, TaskRef | None]:
         """Whose an id is, and its task, if it is one of ours."""
-        if not isinstance(task_id, str) or len(task_id) > _LONGEST:
+        if not isinstance(task_id, str) or len(task_id) > _LONGEST_ID:
             return None, None
         try:
             payload = self._seal.unseal(task_id)

@@ -9,9 +9,7 @@ from fastmcp_aggregator.errors import ConfigError, ConfigProblem, SharedStateErr
 PREFIX = "fastmcp-aggregator"
 """How every key and channel of ours begins."""
 TIMEOUT = 0.5
-"""Seconds that a command waits for Redis."""
 START_TIMEOUT = 5.0
-"""Seconds that the start waits for it."""
 
 
 def _not_usable(message: str) -> ConfigError:

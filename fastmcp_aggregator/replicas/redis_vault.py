@@ -18,8 +18,7 @@ from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_o
 
 _LOCK_LIFE = 45.0
 """Seconds that a lock is held at most: longer than an authorization server may take to answer, twice."""
-_PATIENCE = 50.0
-"""Seconds that one waits for another to renew tokens."""
+_LOCK_TIMEOUT = 50.0
 _POLL = 0.05
 _PAGE = 500
 _UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end"
@@ -75,7 +74,7 @@ class RedisVault(Vault):
     @asynccontextmanager
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
         lock, token = f"{_key_of(place_of(kind, name))}:lock", secrets.token_hex(16)
-        ends = time.monotonic() + _PATIENCE
+        ends = time.monotonic() + _LOCK_TIMEOUT
         while True:
             with self._lost():
                 if await self._redis.set(lock, token, nx=True, px=int(_LOCK_LIFE * 1000)):

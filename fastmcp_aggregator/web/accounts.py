@@ -39,8 +39,7 @@ from fastmcp_aggregator.web.account_sites import AccountSites
 from fastmcp_aggregator.web.dashboard.routes import Hub
 from fastmcp_aggregator.web.operations import NOT_KEPT, operator_route
 
-_MOST = 32 * 1024
-"""Bytes of a form."""
+_LARGEST_FORM = 32 * 1024
 _LONGEST_NAME = 1024
 """Characters of a server key, or of a principal."""
 _LOGIN = f"{PATH}/login"
@@ -315,7 +314,7 @@ async def _form_in(request: Request) -> dict[str, str]:
     try:
         async for part in request.stream():
             body += part
-            if len(body) > _MOST:
+            if len(body) > _LARGEST_FORM:
                 return {}
         return {name: values[0] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=10).items()}
     except (ClientDisconnect, ValueError):

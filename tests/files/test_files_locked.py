@@ -41,7 +41,7 @@ def test_a_lock_is_of_one_at_a_time_through_a_link_too(tmp_path: Path) -> None:
 def test_who_waits_for_too_long_is_told_and_where_no_folder_is_nobody_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(module, "_LOCK_TIMEOUT", 0.05)
     with locked(tmp_path / "a"), ThreadPoolExecutor() as pool:
 
         def second() -> None:

@@ -267,7 +267,7 @@ async def test_hours_of_four_replicas_cost_no_login(
     now = 1_000_000.0
     for module in ("account", "tokens"):
         monkeypatch.setattr(f"fastmcp_aggregator.oauth.{module}.time.time", lambda: now)
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.vault._POLL", 0.002)
+    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.vault._LOCK_POLL", 0.002)
     await logged_in(vault, obtained_at=now, expires_at=now)
     replicas = [account(FileVault(tmp_path / "tokens")) for _ in range(4)]
     for _ in range(hours):

@@ -42,7 +42,6 @@ from fastmcp_aggregator.settings.options import ChildOptions
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SIZE_LIMIT = 16 * 1024**2
-"""Of one file."""
 MOST_FILES = 500
 """In the folder; the oldest go first."""
 _SUFFIX = ".catalogue.json"

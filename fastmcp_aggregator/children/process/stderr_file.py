@@ -22,7 +22,6 @@ from fastmcp_aggregator.files.rotating import RotatingFile
 logger = logging.getLogger(__name__)
 
 FILE_SIZE = 1024**2
-"""Bytes of one file, at most."""
 FILES = 3
 """How many there are of one child, at most."""
 _MOST_WAITING = 1024**2

@@ -16,7 +16,6 @@ from itertools import islice, takewhile
 from fastmcp_aggregator.escaping import printable
 
 LONGEST_SUMMARY = 300
-"""Characters of a summary, at most."""
 _LONGEST_LINE = 1000
 _MOST_TOGETHER = 12
 """Lines that may belong together."""

@@ -21,7 +21,6 @@ ListedTool = Mapping[str, Any]
 _MOST_LISTS = 8
 """Lists of tools of which an index is kept."""
 _LONGEST_QUERY = 1000
-"""Characters of a query that are read."""
 _LARGEST = 4000
 """Bytes of all definitions that a search tells, at most."""
 _DESCRIBED, _DESCRIBED_SHORTLY = 600, 160

@@ -42,7 +42,6 @@ _OF_LOOKS = (200, 503)
 """Statuses of answers to looks; those with another one are refused."""
 _MOST_HOSTS = 1000
 _LONGEST_HOST = 255
-"""Characters."""
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 """A name or an address, and a port (RFC 3986, 3.2.2)."""

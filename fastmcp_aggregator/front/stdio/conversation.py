@@ -49,7 +49,6 @@ class Conversation:
         self.is_cut_off = False
         """Whether what is not answered yet is not waited for any longer."""
         self.first: JSONRPCRequest | None = None
-        """The client's first request."""
         self.introduction: dict[str, dict[str, Any]] = {}
         """The result of the handshake, by its method."""
         self.introduced = asyncio.Event()

@@ -30,13 +30,10 @@ logger = logging.getLogger(__name__)
 
 TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
 """The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""
-_PATIENCE = 30.0
-"""Seconds that one waits for another to renew tokens."""
-_POLL = 0.01
-"""Seconds between two attempts to lock."""
-_LIMIT = 256 * 1024
-"""Bytes of a file."""
-_MOST = _LIMIT // 2 - 1024
+_LOCK_TIMEOUT = 30.0
+_LOCK_POLL = 0.01
+_LARGEST_FILE = 256 * 1024
+_MOST = _LARGEST_FILE // 2 - 1024
 """Bytes of a document, of which a file has two characters each."""
 _NONCE = 12
 _SWEEP_INTERVAL = 60.0
@@ -175,7 +172,7 @@ class FileVault(Vault):
         file = self._directory / f".{place_of(kind, name)}.lock"
         try:
             await asyncio.to_thread(self._directory.mkdir, mode=0o700, parents=True, exist_ok=True)
-            lock = AsyncFileLock(file, timeout=_PATIENCE, mode=PRIVATE, poll_interval=_POLL)
+            lock = AsyncFileLock(file, timeout=_LOCK_TIMEOUT, mode=PRIVATE, poll_interval=_LOCK_POLL)
             await lock.acquire()
         except Timeout:
             raise VaultError("another process has been renewing it for too long") from None
@@ -189,7 +186,7 @@ class FileVault(Vault):
     def _read(self, place: str) -> bytes | None:
         file = self._directory / place
         try:
-            text = read_bytes(file, _LIMIT + 1)
+            text = read_bytes(file, _LARGEST_FILE + 1)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -21,7 +21,6 @@ from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 PACE = 0.25
 """Seconds between two looks, and so the least that a browser waits for something new."""
 WAIT_BOUND = 30.0
-"""Seconds that an answer waits, at most."""
 WAITING_LIMIT = 160
 """Requests of one viewer alone that wait, at most; there is a reserve for others, and who has many gives way to them.
 The answers to further ones do not wait.

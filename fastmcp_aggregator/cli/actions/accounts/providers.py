@@ -20,8 +20,7 @@ from fastmcp_aggregator.replicas import vault_from_settings
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
-_BOUND = 20.0
-"""Seconds that all of them together may take."""
+_TIMEOUT = 20.0
 _EXAMPLE_PORT = 8765
 _ANY_PORT = "PORT"
 """For one that is found when it is needed."""
@@ -76,10 +75,10 @@ def told(reports: Mapping[str, LoginReport]) -> Iterator[str]:
 
 async def _within(work: object) -> LoginReport:
     try:
-        async with asyncio.timeout(_BOUND):
+        async with asyncio.timeout(_TIMEOUT):
             return await work  # type: ignore[misc, no-any-return]
     except TimeoutError:
-        return LoginReport(None, why=f"no answer within {_BOUND:g} s")
+        return LoginReport(None, why=f"no answer within {_TIMEOUT:g} s")
 
 
 async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault, public_url: str | None) -> LoginReport:

@@ -50,7 +50,6 @@ DeliverEvent = Callable[[str, bytes], Awaitable[None]]
 _LOG_LIMIT = 10_000
 """Logs kept that are no longer in use, at most."""
 EVENTS_SIZE_LIMIT = 32 * 1024 * 1024
-"""Bytes of all events together, at most."""
 _SWEEP_PAUSE = 1.0
 """Seconds between two sweeps, at least."""
 _NUMBER = re.compile("[0-9]{1,18}")
@@ -123,7 +122,6 @@ class AnswerStream(EventLog):
         super().__init__(kind, stream_id)
         self.session_id = session_id
         self.is_answered = False
-        """Whether the answer has come."""
         self.is_over = False
         """Whether the work on the request is."""
         self._carriers = 1

@@ -22,8 +22,7 @@ SESSION_LIFETIME = 24 * 3600.0
 _KIND = "session"
 _MOST_ENDED = 20_000
 """Sessions whose ends are remembered, at most."""
-_LIMIT = 64 * 1024
-"""Bytes of what is kept of one session."""
+_LARGEST_STATE = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class KeptSessions:
     async def keep(self, session_id: str, state: SessionState) -> None:
         """Keep this of a session, unless it is too large."""
         document = json.dumps(asdict(state)).encode()
-        if len(document) <= _LIMIT and session_id not in self._ended:
+        if len(document) <= _LARGEST_STATE and session_id not in self._ended:
             with suppress(VaultError):
                 await self._vault.keep(_KIND, self._name(session_id), document, lifetime=SESSION_LIFETIME)
 

@@ -48,8 +48,7 @@ Opening = Callable[[Scope], AbstractContextManager[Scope | None]]
 """Gives the scope in which a session may be opened, for the scope of a request; None: there is no room for one."""
 _ID = re.compile("[0-9a-f]{32}")
 """An id as the SDK makes them."""
-_LONGEST = 64 * 1024
-"""Bytes of a message that is kept."""
+_LARGEST_MESSAGE = 64 * 1024
 _PATIENCE = 2.0
 """Seconds that a request waits until its session is subscribed again to what it was."""
 _OWN_HEADERS = (b"host", b"authorization", b"x-api-key", b"user-agent")
@@ -120,7 +119,7 @@ class SessionTakeover:
         """Pass a request of a session on, and keep what it changes."""
         first = await receive()
         body = first.get("body", b"")
-        is_change = len(body) <= _LONGEST and any(mark in body for mark in _MARKS)
+        is_change = len(body) <= _LARGEST_MESSAGE and any(mark in body for mark in _MARKS)
         found = _params_of(first, CHANGES) if is_change else None
         await self._app(scope, _again(first, receive), send)
         if found is not None:
@@ -244,7 +243,7 @@ class _Said:
 def _params_of(first: Message, methods: Sequence[str] | set[str]) -> tuple[str, dict[str, Any]] | None:
     """The method and the parameters of a request that is one of these, and came whole."""
     body = first.get("body", b"")
-    if first["type"] != "http.request" or first.get("more_body") or len(body) > _LONGEST:
+    if first["type"] != "http.request" or first.get("more_body") or len(body) > _LARGEST_MESSAGE:
         return None
     try:
         message = json.loads(body)
