@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from fastmcp_aggregator.access.roles import USUAL
 
@@ -38,6 +39,17 @@ class ApiKey:
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires is not None and now >= self.expires
+
+    def described(self) -> dict[str, Any]:
+        """What may be known of it, as JSON: not even its digest is."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "created": self.created.isoformat(),
+            "groups": None if self.groups is None else sorted(self.groups),
+            "roles": sorted(self.roles),
+            "expires": self.expires and self.expires.isoformat(),
+        }
 
 
 def is_name(text: str) -> bool:

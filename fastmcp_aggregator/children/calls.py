@@ -340,8 +340,9 @@ class Calls:
         spent: float = 0.0,
     ) -> Result:
         """The result of a request that has waited for its turn, and was then sent, for so many seconds."""
+        holder = None if owner is None else owner.holder
         try:
-            return await self._within_deadline(session, method, send, _holder(owner), waited=waited, spent=spent)
+            return await self._within_deadline(session, method, send, holder, waited=waited, spent=spent)
         except asyncio.CancelledError:
             self.breaker.abandoned()
             raise
@@ -460,11 +461,6 @@ class Calls:
             login_needed=why is not None and why.login_needed,
             public_reason=sentence(public),
         )
-
-
-def _holder(owner: Owner | None) -> Holder:
-    """Whose slot a request takes."""
-    return None if owner is None else owner.holder
 
 
 class _ActivityDeadline:

@@ -128,7 +128,7 @@ class Child:
         self.stands_for_instances = place is None and options.endpoint.access.lists_per_caller
         """Whether it is never connected itself: each caller is listed what its own account sees, and calls with it."""
         store = context.catalogues if place is None and not self.stands_for_instances else None
-        self.offer = Offer(server, options, context.profile, store, self._left)
+        self.offer = Offer(server, options, context.profile, store, partial(context.events.changed, self))
         if self.stands_for_instances:
             self.offer.stand(_login_catalogue_of(server, options))
         self.evidence = evidence or Evidence(server, options, self.offer.shown, self.offer.keep_shown)
@@ -366,9 +366,6 @@ class Child:
         self.past_failure = failure
         logger.warning("%s", failure.for_log())
         self.offer.leave_soon()
-
-    def _left(self, kinds: frozenset[Kind]) -> None:
-        self._events.changed(self, kinds)
 
     async def explain(self, error: Exception | None) -> ChildServerError:
         """Why the connection ends, for users; to be asked before the endpoint is closed."""

@@ -160,27 +160,30 @@ current: EarlyFront | None = None
 
 def begin(arguments: Sequence[str]) -> None:
     """Answer the client of this command line early, if it was served before and nothing has changed."""
-    global current  # noqa: PLW0603 - the two descriptors are the process's, too
-    if sys.platform == "win32" or not (is_pipe(0) and is_pipe(1)) or not (entries := read(name_of(arguments))):
-        return
-    current = EarlyFront(entries)
-    sys.setswitchinterval(_SWITCH_INTERVAL)
-    current.start()
-    current.has_begun.wait(_FIRST_WAIT)
+    if _is_on_pipes() and (entries := read(name_of(arguments))):
+        _start(EarlyFront(entries)).has_begun.wait(_FIRST_WAIT)
 
 
 def introduce_by(introduce: Introduce) -> None:
     """Answer the client's handshake, if that has not been done yet, and give it a moment to come."""
-    global current  # noqa: PLW0603 - as above
-    if current is None:
-        if sys.platform == "win32" or not (is_pipe(0) and is_pipe(1)):
-            return
-        current = EarlyFront({}, introduce=introduce)
-        sys.setswitchinterval(_SWITCH_INTERVAL)
-        current.start()
-    else:
+    if current is not None:
         current.introduce_by(introduce)
-    current.is_met.wait(_FIRST_WAIT)
+    elif _is_on_pipes():
+        _start(EarlyFront({}, introduce=introduce))
+    if current is not None:
+        current.is_met.wait(_FIRST_WAIT)
+
+
+def _is_on_pipes() -> bool:
+    return sys.platform != "win32" and is_pipe(0) and is_pipe(1)
+
+
+def _start(front: EarlyFront) -> EarlyFront:
+    global current  # noqa: PLW0603 - the two descriptors are the process's, too
+    current = front
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    front.start()
+    return front
 
 
 def take_over() -> Handover:

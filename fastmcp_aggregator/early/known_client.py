@@ -64,7 +64,7 @@ class KnownClient:
         meta = params.get("_meta", {})
         is_modern = isinstance(meta, dict) and f"{_META}protocolVersion" in meta
         if self._known is None:
-            self._meet(method, params, meta if is_modern else None)
+            self._meet(method, params, is_modern=is_modern)
         if self._known is None or self.is_passive:
             return None
         if is_modern != (self._signature is not None) or (is_modern and _modern_signature(meta) != self._signature):
@@ -76,12 +76,11 @@ class KnownClient:
             return self._known.get(method) if params.keys() <= {"_meta"} else None
         return self._known.get(method) if is_first and method == "initialize" else None
 
-    def _meet(self, method: str, params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> None:
+    def _meet(self, method: str, params: Mapping[str, Any], *, is_modern: bool) -> None:
         """The first request tells who the client is."""
-        if meta is not None:
-            signature = self._signature = _modern_signature(meta)
-        else:
-            signature = _legacy_signature(params) if method == "initialize" else None
+        signature = signature_in(method, params)
+        if is_modern:
+            self._signature = signature
         self._known = None if signature is None else self._entries.get(signature)
         if self._known is None and signature is not None and self._introduce and method in _HANDSHAKES:
             self._known = self._introduce(method, params)

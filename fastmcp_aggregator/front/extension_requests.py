@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -126,7 +127,8 @@ class ExtensionRequests:
         key = row.name.partition("/")[0]
         rest = {name: value for name, value in params.items() if name != "cursor"}
         if (there := _from(place, self._directory.children)) is None:
-            await self._guard.refuse(caller, params, {"uri": f"skill://{place}"}, _its_server_is_gone)
+            gone = partial(errors.invalid_params, "cursor: its server is gone; list from the beginning")
+            await self._guard.refuse(caller, params, {"uri": f"skill://{place}"}, gone)
         children = [child for child in there if _offers(table, child, row)]
         for child, following in zip_longest(children, children[1:]):
             address = {"cursor": cursor} if cursor is not None and child.key == place else {}
@@ -227,10 +229,6 @@ def _from(place: str, children: Sequence[Child]) -> Sequence[Child] | None:
         return children
     at = next((number for number, child in enumerate(children) if child.key == place), None)
     return None if at is None else children[at:]
-
-
-def _its_server_is_gone() -> MCPError:
-    return errors.invalid_params("cursor: its server is gone; list from the beginning")
 
 
 def _cursor(place: str, cursor: str | None) -> str:

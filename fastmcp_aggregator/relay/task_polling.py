@@ -88,7 +88,11 @@ class Polling:
 
     async def _answer(self, questions: Any) -> bool:
         """Ask the client what it has not been asked; whether there was something."""
-        new = {key: each for key, each in questions.items() if key not in self._answered} if _is_map(questions) else {}
+        new = (
+            {key: each for key, each in questions.items() if key not in self._answered}
+            if isinstance(questions, Mapping)
+            else {}
+        )
         if not new:
             return False
         if self._caller.is_modern:
@@ -121,7 +125,3 @@ def _outcome(task: Result) -> Result:
         raise MCPError(error["code"], str(error.get("message", "")), error.get("data"))
     why = task.get("statusMessage")
     raise MCPError(INTERNAL_ERROR, f"the task of the server is {task['status']}" + (f": {why}" if why else ""))
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, Mapping)

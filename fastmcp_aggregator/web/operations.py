@@ -24,6 +24,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
 from fastmcp_aggregator.access.keys import ApiKey
+from fastmcp_aggregator.access.keys_file import FollowedKeys
 from fastmcp_aggregator.access.roles import OPERATE
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.verifiers import keys_of
@@ -110,7 +111,7 @@ class _Operations:
     async def keys(self, request: Request) -> Response:
         keys = keys_of(self._hub.auth)
         self._record(request, "keys", None)
-        found = [] if keys is None else [_described(key, keys.last_used.get(key.id)) for key in keys.all()]
+        found = [] if keys is None else [{**key.described(), "last_used": _last_use(key, keys)} for key in keys.all()]
         return JSONResponse({"keys": found}, headers=NOT_KEPT)
 
     async def pins(self, request: Request) -> Response:
@@ -170,14 +171,6 @@ async def _text_in(request: Request, name: str) -> str | None:
     return text if isinstance(text, str) and 0 < len(text) <= _LONGEST else None
 
 
-def _described(key: ApiKey, last_used: Any) -> dict[str, Any]:
-    """What may be known of a key: not even its digest is."""
-    return {
-        "id": key.id,
-        "name": key.name,
-        "groups": None if key.groups is None else sorted(key.groups),
-        "roles": sorted(key.roles),
-        "created": key.created.isoformat(),
-        "expires": key.expires and key.expires.isoformat(),
-        "last_used": last_used and last_used.isoformat(timespec="seconds"),
-    }
+def _last_use(key: ApiKey, keys: FollowedKeys) -> str | None:
+    used = keys.last_used.get(key.id)
+    return None if used is None else used.isoformat(timespec="seconds")

@@ -185,16 +185,7 @@ def _warn_of_unknown_groups(key: ApiKey, settings: str | None) -> None:
 
 
 def _described(key: ApiKey) -> dict[str, Any]:
-    """What may be known of it: not even its digest is."""
-    return {
-        "id": key.id,
-        "name": key.name,
-        "created": key.created.isoformat(),
-        "groups": None if key.groups is None else sorted(key.groups),
-        "roles": sorted(key.roles),
-        "expires": key.expires and key.expires.isoformat(),
-        "isExpired": key.is_expired(datetime.now(UTC)),
-    }
+    return {**key.described(), "isExpired": key.is_expired(datetime.now(UTC))}
 
 
 def _rights(key: ApiKey) -> str:
