@@ -76,8 +76,8 @@ async def show_import(machine: Machine) -> str:
 
 @attack(
     "show-variables",
-    "secrets that `import --secrets-as-variables` leaves in the file",
-    "none is left",
+    "secrets that `import --secrets-as-variables` leaves",
+    "none",
     room="machine",
     finding=13,
 )
@@ -96,7 +96,7 @@ async def show_variables(machine: Machine) -> str:
 
 
 @attack(
-    "show-check", "the same in `check` and `list`, with servers that fail", "none is shown", room="machine", finding=13
+    "show-check", "the same in `check` and `list`, with failed servers", "none is shown", room="machine", finding=13
 )
 async def show_check(machine: Machine) -> str:
     shown_kinds = []
@@ -123,8 +123,8 @@ async def show_check(machine: Machine) -> str:
 
 @attack(
     "terminal-raw",
-    "titles, colours, carriage returns and bells in a server's stderr, names and errors",
-    "escaped on the terminal",
+    "titles, colours, carriage returns and bells in stderr, names and errors",
+    "escaped",
     room="machine",
     finding=27,
 )
@@ -184,8 +184,8 @@ async def _on_terminal(machine: Machine, *arguments: str, answers: Any = None) -
 
 @attack(
     "install-race",
-    "the client writes its file while `install` and `uninstall` ask",
-    "what it wrote is neither lost nor overwritten",
+    "the client writes its file while `install` asks",
+    "neither lost nor overwritten",
     room="machine",
     finding=9,
 )
@@ -215,8 +215,8 @@ async def install_race(machine: Machine) -> str:
 
 @attack(
     "keys-race",
-    "12 `keys create` and a `revoke` at the same time",
-    "no key is lost, and none comes back",
+    "12 `keys create` and a `revoke` at once",
+    "no key is lost or comes back",
     room="machine",
     finding=17,
 )
@@ -233,8 +233,8 @@ async def keys_race(machine: Machine) -> str:
 
 @attack(
     "files-writable",
-    "keys, config, groups, pins and settings that others may write, and their folder",
-    "refused for keys, told by `check` for all",
+    "files and folders that others may write",
+    "keys refused; `check` tells all",
     room="machine",
     finding=18,
 )
@@ -263,7 +263,7 @@ async def files_writable(machine: Machine) -> str:
 
 @attack(
     "files-odd",
-    "pipes, devices, folders and files of 20 MB in place of the config, groups, keys, pins, settings and variables",
+    "pipes, devices, folders and 20 MB in place of each file",
     "each is told within 30 s",
     room="machine",
 )
@@ -310,8 +310,8 @@ async def _told(machine: Machine, *arguments: str, **variables: str) -> None:
 
 @attack(
     "files-costly",
-    "files within the bounds that would cost minutes or gigabytes: endless `$`, variables, keys, 100,000 mistakes",
-    "each is told within 30 s, in a few lines",
+    "files that would cost minutes or gigabytes: endless `$`, variables, 100,000 mistakes",
+    "told within 30 s, in a few lines",
     room="machine",
 )
 async def files_costly(machine: Machine) -> str:
@@ -344,8 +344,8 @@ async def files_costly(machine: Machine) -> str:
 
 @attack(
     "files-followed",
-    "the config of a hub that serves becomes a pipe, a device, a file of 20 MB, and one of 100,000 mistakes",
-    "the config in use is kept; others go on, and the log stays small",
+    "a served config becomes a pipe, a device, 20 MB, 100,000 mistakes",
+    "the one in use is kept",
     room="open",
 )
 async def files_followed(hub: Hub) -> str:
@@ -376,8 +376,8 @@ async def files_followed(hub: Hub) -> str:
 
 @attack(
     "env-redirect",
-    "a `.env` in the working directory that moves the folder of tokens, keys or settings",
-    "it is not read",
+    "a `.env` in the working directory that moves tokens, keys or settings",
+    "not read",
     room="machine",
     finding=25,
 )
@@ -408,7 +408,7 @@ async def env_redirect(machine: Machine) -> str:
 @attack(
     "import-cloned",
     "`import --output` in a cloned repository with an `.mcp.json`",
-    "its servers are not taken without asking",
+    "not taken without asking",
     room="machine",
     finding=26,
 )
@@ -427,8 +427,8 @@ async def import_cloned(machine: Machine) -> str:
 
 @attack(
     "login-metadata",
-    "`login` at a server whose metadata lead to a metadata address",
-    "the guard of all requests holds there too",
+    "`login` at a server that leads to a metadata address",
+    "refused",
     room="machine",
     finding=23,
 )
@@ -442,7 +442,7 @@ async def login_metadata(machine: Machine) -> str:
 
 @attack(
     "pins-meta",
-    "a tool whose `_meta.ui`, icons, `execution` or unknown fields change, a prompt, a resource",
+    "changed `_meta.ui`, icons, `execution`, unknown fields, a prompt, a resource",
     "each is a difference",
     room="machine",
     finding=11,

@@ -44,8 +44,8 @@ async def _is_over(client: HttpClient, params: Message) -> bool:
 
 @attack(
     "held-principal",
-    "another's `requestState`, by key, by token of the same name, at both replicas",
-    "over; the call is still its owner's",
+    "another's `requestState`, by key or token of the same name, at both replicas",
+    "over; still its owner's",
 )
 async def principal(room: Team) -> str:
     ann, params, round_ = await _held(room)
@@ -62,8 +62,8 @@ async def principal(room: Team) -> str:
 
 @attack(
     "held-request",
-    "one's own `requestState` with another tool, other arguments, in another group",
-    "over: it is good for its own request",
+    "one's own `requestState` with another tool, arguments or group",
+    "over",
 )
 async def request(room: Team) -> str:
     ann, params, round_ = await _held(room)
@@ -90,8 +90,8 @@ async def twice(room: Team) -> str:
 
 @attack(
     "held-forged",
-    "states that are guessed, cut, of other replicas, with wildcards, of other types",
-    "over or refused, no message goes to others",
+    "states guessed, cut, of other replicas, with wildcards",
+    "over or refused, no message to others",
 )
 async def forged(room: Team) -> str:
     _, params, round_ = await _held(room)
@@ -120,8 +120,8 @@ async def forged(room: Team) -> str:
 
 @attack(
     "held-restart",
-    "another's `requestState` and session after the replica that held them was killed, and has been started again",
-    "the call is over, for everybody, and nothing of it is told; the session goes on, for its owner alone",
+    "another's `requestState` and session after their replica was killed and restarted",
+    "the call is over; the session is its owner's",
 )
 async def restart(room: Team) -> str:
     async with room.replica("third") as hub:
@@ -149,8 +149,8 @@ async def restart(room: Team) -> str:
 
 @attack(
     "held-answers",
-    "answers that are odd: other names, no objects, huge, nested, prototypes",
-    "refused or asked again; the call goes on",
+    "odd answers: other names, no objects, huge, nested, prototypes",
+    "refused or asked again",
 )
 async def answers(room: Team) -> str:
     ann, params, round_ = await _held(room)
@@ -169,8 +169,8 @@ async def answers(room: Team) -> str:
 
 @attack(
     "held-many",
-    "one principal leaves as many calls held at a server as it can, and never answers",
-    "others can call that server, and be asked",
+    "one principal leaves as many calls held as it can",
+    "others are served and asked",
 )
 async def many(room: Team) -> str:
     thief = await room.one.connect("eve", "solo", **_ASKS)
@@ -200,7 +200,7 @@ async def _set_free(room: Team) -> None:
     await asyncio.sleep(1)
 
 
-@attack("own-shared", "what another session left in an isolated server", "each session has an instance of its own")
+@attack("own-shared", "what another session left in an isolated server", "an instance for each session")
 async def own_shared(room: Team) -> str:
     clients = [await room.one.connect(who, "own", modern=False) for who in ("ann", "ann", "bob")]
     pids = [(await client.call("own:pid"))["pid"] for client in clients]
@@ -213,9 +213,7 @@ async def own_shared(room: Team) -> str:
     return "three sessions, three processes"
 
 
-@attack(
-    "own-stolen", "another's instance, by its session, by a token of the same name", "404, or an instance of one's own"
-)
+@attack("own-stolen", "another's instance, by its session or a token of the same name", "404, or one's own instance")
 async def own_stolen(room: Team) -> str:
     ann = await room.one.connect("ann", "own", modern=False)
     mine = await ann.call("own:pid")
@@ -236,7 +234,7 @@ async def own_stolen(room: Team) -> str:
 
 @attack(
     "own-modern-name",
-    "a token with the name of a key at an isolated server, without sessions",
+    "a token with a key's name at an isolated server, without sessions",
     "an instance of its own",
     finding=15,
 )
@@ -249,7 +247,7 @@ async def own_modern_name(room: Team) -> str:
 
 @attack(
     "own-exhausted",
-    "one principal opens sessions until no instance of an isolated server is left",
+    "one principal opens sessions until no instance is left",
     "others still get one",
 )
 async def own_exhausted(room: Team) -> str:
@@ -271,8 +269,8 @@ async def _three_others_get_one(room: Team) -> None:
 
 @attack(
     "own-gives-way",
-    "one principal has all instances of an isolated server that it may, in sessions that do not end",
-    "others get one: what it has not used for longest is closed, and its session is told",
+    "one principal holds all its instances in sessions that do not end",
+    "its longest unused one gives way, and is told",
 )
 async def own_gives_way(room: Team) -> str:
     bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
@@ -287,8 +285,8 @@ async def own_gives_way(room: Team) -> str:
 
 @attack(
     "own-subscribed",
-    "the same with a subscription in each session, and no call",
-    "others get one: only calls in flight keep more than is fair; subscribers are notified, and the session is told",
+    "the same with a subscription in each session",
+    "only calls in flight keep more than is fair",
 )
 async def own_subscribed(room: Team) -> str:
     bobs = [await room.other.connect("bob", "own", modern=False) for _ in range(3)]
@@ -304,7 +302,7 @@ async def own_subscribed(room: Team) -> str:
 
 @attack(
     "own-stopped",
-    "calls of an isolated server that an operator has stopped, in old sessions, new ones, and without",
+    "calls of a stopped isolated server, in all kinds of sessions",
     "it stays stopped",
 )
 async def own_stopped(room: Team) -> str:
@@ -328,8 +326,8 @@ async def own_stopped(room: Team) -> str:
 
 @attack(
     "own-outlives",
-    "a session that is ended while its instance works or starts",
-    "the instance ends, and its place is free",
+    "a session ends while its instance works or starts",
+    "the instance ends",
 )
 async def own_outlives(room: Team) -> str:
     async with _instances(room.other) as count:
@@ -369,8 +367,8 @@ async def _channels(client: Any) -> list[str]:
 
 @attack(
     "redis-forged",
-    "messages of a replica that does not exist: rounds of others' calls, answers, cancellations",
-    "not taken: what is not sealed is nobody's",
+    "messages of a replica that does not exist",
+    "not taken: not sealed",
     finding=31,
 )
 async def redis_forged(room: Team) -> str:
@@ -399,7 +397,7 @@ async def redis_forged(room: Team) -> str:
 @attack(
     "redis-garbage",
     "noise, cut, huge, deep and wrongly typed messages and values",
-    "a line of the log a minute at most; serving goes on",
+    "a log line a minute at most",
     finding=31,
 )
 async def redis_garbage(room: Team) -> str:
@@ -459,9 +457,7 @@ async def redis_garbage(room: Team) -> str:
     return "calls go on, the log is short"
 
 
-@attack(
-    "redis-replayed", "every message between replicas, sent again", "a state is good once, whoever sends it", finding=31
-)
+@attack("redis-replayed", "every message between replicas, sent again", "a state is good once", finding=31)
 async def redis_replayed(room: Team) -> str:
     _, params, round_ = await _held(room)
     async with _redis(room) as client:
@@ -481,7 +477,7 @@ async def redis_replayed(room: Team) -> str:
     return "over"
 
 
-@attack("redis-down", "Redis hangs, then is gone", "calls go on with limits of their own, and keys are still checked")
+@attack("redis-down", "Redis hangs, then is gone", "calls go on; limits and keys hold")
 async def redis_down(room: Team) -> str:
     room.redis.pause()
     try:

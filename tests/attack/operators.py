@@ -29,8 +29,8 @@ PLANTED = "planted-in-a-call"
 
 @attack(
     "operate-acts",
-    "each act of operators with keys that have other roles, by other methods, slashes, escapes and groups' addresses",
-    "403 or 404, and a server is not touched",
+    "operators' acts with other roles, methods, slashes, escapes and groups' addresses",
+    "403 or 404, no server touched",
 )
 async def acts(room: Team) -> str:
     before = await _pid(room.one, "red")
@@ -57,7 +57,7 @@ async def _pid(hub: Hub, key: str) -> int:
 
 @attack(
     "operate-claims",
-    "tokens whose claim only looks like a role: other case, commas, nested, objects, other alphabets, wildcards",
+    "claims that only look like a role: case, commas, nesting, wildcards",
     "the role `call` alone",
 )
 async def claims(room: Team) -> str:
@@ -80,7 +80,7 @@ async def claims(room: Team) -> str:
     return f"403 for each of {len(odd)} claims"
 
 
-@attack("operate-calls", "calls with keys that may only observe, read metrics or operate", "403 at every entrance")
+@attack("operate-calls", "calls with keys that only observe, read metrics or operate", "403")
 async def calls(room: Team) -> str:
     for who in ("watch", "meter", "chief"):
         for base in ("/mcp", "/groups/red/mcp", "/groups/default/mcp"):
@@ -92,8 +92,8 @@ async def calls(room: Team) -> str:
 
 @attack(
     "operate-wake",
-    "servers of others are woken; one that an operator has stopped is woken and called",
-    "404 with a line in the audit log; it stays stopped",
+    "waking others' servers, or a stopped one",
+    "404 and a line in the audit log; it stays stopped",
 )
 async def wake(room: Team) -> str:
     for who in ("bob", "watch", "meter"):
@@ -116,8 +116,8 @@ async def wake(room: Team) -> str:
 
 @attack(
     "operate-withdrawn",
-    "a tool that is out of service, by every spelling, in every group, by tool search",
-    "it is not called, and not listed",
+    "a withdrawn tool, by every spelling, group and search",
+    "neither called nor listed",
 )
 async def withdrawn(room: Team) -> str:
     assert (await room.one.ask("POST", "/withdraw/red", "chief", json={"tool": "pid"})).status_code == 200
@@ -137,8 +137,8 @@ async def withdrawn(room: Team) -> str:
 
 @attack(
     "operate-shown",
-    "others' calls and their last hour; arguments, addresses and reasons of calls, on the page, in status and metrics",
-    "callers see their own calls; nobody sees what was in one",
+    "others' calls, their arguments and reasons, on page, status and metrics",
+    "callers see their own calls; nobody sees contents",
 )
 async def shown(room: Team) -> str:
     await room.one.call("ann", "red", "red:echo", text=PLANTED)
@@ -154,7 +154,7 @@ async def shown(room: Team) -> str:
     return "own calls alone, and nothing of what was in them"
 
 
-@attack("operate-page", "one viewer waits 250 times for news of the page", "the browsers of others wait, too")
+@attack("operate-page", "one viewer waits 250 times for news of the page", "others can wait for news, too")
 async def page(room: Team) -> str:
     async def wait(who: str) -> asyncio.Task[object]:
         etag = (await room.one.ask("GET", "/dashboard/state", who)).headers["etag"]
@@ -176,8 +176,8 @@ async def page(room: Team) -> str:
 
 @attack(
     "operate-odd",
-    "bodies and names that are odd, at the acts of operators, with an operator's key",
-    "400, 404 or 409, and nothing is done",
+    "odd bodies and names at operators' acts",
+    "400, 404 or 409, nothing done",
 )
 async def odd(room: Team) -> str:
     texts = ("", "[]", '{"tool":null}', '{"tool":[]}', '{"tool":"\\ud800"}', "[" * 50_000, f'{{"tool":"{"x" * 2000}"}}')

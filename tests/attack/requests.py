@@ -57,7 +57,7 @@ def _is_served(got: bytes) -> bool:
 
 @attack(
     "web-origin",
-    "a page of another site, of `null`, of a name that resembles ours, of another port",
+    "foreign origins: another site, `null`, a similar name, another port",
     "403",
     room="open",
     finding=8,
@@ -89,8 +89,8 @@ async def origin(hub: Hub) -> str:
 
 @attack(
     "web-simple",
-    "a form or a script without a preflight: `text/plain`, form data, no type at all",
-    "415: only `application/json` is read",
+    "requests without a preflight: `text/plain`, form data, no type",
+    "415",
     room="open",
     finding=8,
 )
@@ -109,7 +109,7 @@ async def simple(hub: Hub) -> str:
     return f"refused for {len(types)} types"
 
 
-@attack("web-preflight", "preflights and reads of other sites", "no header of CORS", room="open")
+@attack("web-preflight", "preflights and reads of other sites", "no CORS headers", room="open")
 async def preflight(hub: Hub) -> str:
     for method, path in (
         ("OPTIONS", "/mcp"),
@@ -127,8 +127,8 @@ async def preflight(hub: Hub) -> str:
 
 @attack(
     "web-host",
-    "DNS rebinding: a `Host` that is not ours, several, none, with port, user, dot, in headers of proxies",
-    "421 or 400",
+    "DNS rebinding: a foreign `Host`, several, none, in proxies' headers",
+    "400 or 421",
     room="open",
 )
 async def host(hub: Hub) -> str:
@@ -163,7 +163,7 @@ async def host(hub: Hub) -> str:
 
 @attack(
     "web-host-two",
-    "a right `Host` beside a wrong one, in either order, and beside an absolute address of another host, which counts",
+    "a right `Host` beside a wrong one, or a foreign absolute address",
     "400 or 421",
     room="open",
 )
@@ -179,8 +179,8 @@ async def two_hosts(hub: Hub) -> str:
 
 @attack(
     "web-method",
-    "GET, HEAD, PUT, `X-HTTP-Method-Override`, `?_method=` for what a POST does",
-    "405 or 404; nothing is called",
+    "other methods for what a POST does; `X-HTTP-Method-Override`",
+    "404 or 405, nothing called",
     room="open",
 )
 async def method(hub: Hub) -> str:
@@ -194,8 +194,8 @@ async def method(hub: Hub) -> str:
 
 @attack(
     "wire-smuggle",
-    "two lengths, a length and chunks, odd lengths, odd chunks, a second request in the body",
-    "400, or one answer; what is hidden is not served",
+    "two lengths, a length and chunks, odd chunks, a second request in the body",
+    "400 or one answer",
     room="open",
 )
 async def smuggle(hub: Hub) -> str:
@@ -233,8 +233,8 @@ async def smuggle(hub: Hub) -> str:
 
 @attack(
     "wire-upgrade",
-    "requests that ask for another protocol (h2c, WebSocket), whose bodies are requests of their own",
-    "no upgrade; one answer, and what is hidden is not served",
+    "upgrades (h2c, WebSocket) with requests as bodies",
+    "no upgrade, one answer",
     room="open",
 )
 async def upgrade(hub: Hub) -> str:
@@ -261,7 +261,7 @@ async def upgrade(hub: Hub) -> str:
 
 @attack(
     "wire-split",
-    "line breaks in names, addresses, versions and paths that could stand in a header of an answer or to a server",
+    "line breaks in names, addresses, versions and paths",
     "no header is added",
 )
 async def split(room: Team) -> str:
@@ -292,7 +292,7 @@ async def split(room: Team) -> str:
 @attack(
     "wire-headers",
     "98 MB of headers, 90,000 headers, one of 700 KB, trailers, folded lines",
-    "431 or 400 at 64 KiB, without memory",
+    "400 or 431 at 64 KiB, no memory",
     room="open",
     finding=29,
 )
@@ -317,8 +317,8 @@ async def headers(hub: Hub) -> str:
 
 @attack(
     "wire-trailers",
-    "a key, a `Host`, a content type and a session behind the body, as trailers of a chunked request",
-    "they count for nothing: 400, 401, 404, 415 or 421",
+    "key, `Host`, type and session as trailers of a chunked request",
+    "they count for nothing",
     room="small",
 )
 async def trailers(hub: Hub) -> str:
@@ -349,8 +349,8 @@ async def _in_parts(hub: Hub, head: str, body: bytes) -> bytes:
 
 @attack(
     "wire-lines",
-    "line breaks between the values of a call, which would make a message of its own of one for a server on a pipe",
-    "the server gets the call alone, on one line",
+    "line breaks between a call's values, for a server on a pipe",
+    "the call alone, on one line",
     room="small",
 )
 async def lines(hub: Hub) -> str:
@@ -387,8 +387,8 @@ async def lines(hub: Hub) -> str:
 
 @attack(
     "wire-compressed",
-    "bodies of 10 KB that become 10 MB (gzip, deflate, two layers)",
-    "not decompressed: 400 or 415",
+    "10 KB that become 10 MB (gzip, deflate, two layers)",
+    "400 or 415",
     room="open",
 )
 async def compressed(hub: Hub) -> str:
@@ -421,8 +421,8 @@ def _modern(name: str) -> bytes:
 
 @attack(
     "wire-mcp-headers",
-    "`Mcp-Method`, `Mcp-Name` and versions that say something else than the body, or come twice",
-    "400, never the one or the other",
+    "`Mcp-Method`, `Mcp-Name` and versions that differ from the body, or come twice",
+    "400",
     room="open",
 )
 async def mcp_headers(hub: Hub) -> str:
@@ -451,8 +451,8 @@ async def mcp_headers(hub: Hub) -> str:
 
 @attack(
     "wire-method-face",
-    "`Mcp-Method: subscriptions/listen`, `?session_id=x` and session headers on the JSON face",
-    "they mean nothing there: counted and bounded like others",
+    "MCP's headers and `?session_id=x` on the JSON face",
+    "they mean nothing there",
     room="small",
     finding=4,
 )
@@ -514,8 +514,8 @@ ODD = {
 
 @attack(
     "json-odd",
-    "deep nesting, big integers, NaN, lone surrogates, doubled names, other encodings, many members",
-    "400, 413 or an answer; `/health` goes on",
+    "deep nesting, big integers, NaN, lone surrogates, doubled names, other encodings",
+    "400, 413 or an answer",
     room="open",
 )
 async def odd_json(hub: Hub) -> str:
@@ -529,7 +529,7 @@ async def odd_json(hub: Hub) -> str:
 
 @attack(
     "json-ids",
-    "ids and tokens that are objects, floats, null, huge, or those of others",
+    "ids and tokens that are objects, floats, null, huge, others'",
     "refused, or given back as they are",
     room="open",
 )
@@ -583,8 +583,8 @@ async def page_files(hub: Hub) -> str:
 
 @attack(
     "page-headers",
-    "the dashboard in a frame, with scripts of others, in caches",
-    "a policy that allows its own files alone; states are not stored",
+    "the dashboard in a frame, with foreign scripts, in caches",
+    "only its own files; states are not stored",
     room="open",
 )
 async def page_headers(hub: Hub) -> str:
@@ -602,7 +602,7 @@ async def page_headers(hub: Hub) -> str:
 @attack(
     "forwarded-for",
     "`X-Forwarded-For` and `Forwarded` from a client on loopback",
-    "not believed unless a proxy is named",
+    "believed only from a named proxy",
     room="small",
     finding=28,
 )

@@ -52,8 +52,8 @@ async def _posted(hub: Hub, target: str, body: bytes, *headers: str) -> bytes:
 
 @attack(
     "group-path",
-    "another group's address by traversal, escapes, case, doubled slashes, nesting",
-    "what is not the caller's own is 404",
+    "another group's address by traversal, escapes, case, slashes, nesting",
+    "404",
 )
 async def paths(room: Team) -> str:
     for target in PATHS:
@@ -68,8 +68,8 @@ async def paths(room: Team) -> str:
 
 @attack(
     "group-known",
-    "addresses of groups that exist and of groups that do not",
-    "one answer for both, with and without a key",
+    "groups that exist, and that do not",
+    "one answer for both",
     finding=21,
 )
 async def known(room: Team) -> str:
@@ -85,7 +85,7 @@ async def known(room: Team) -> str:
 @attack(
     "group-nested",
     "`/groups/default/groups/default/…`, 200 deep",
-    "no app is made, nothing grows, no traceback",
+    "no app is made, nothing grows",
     finding=6,
 )
 async def nested(room: Team) -> str:
@@ -112,9 +112,7 @@ NAMES += [
 ]
 
 
-@attack(
-    "group-name", "a tool of another group, by every spelling, on both faces", "the error of a name that does not exist"
-)
+@attack("group-name", "another group's tool, by every spelling, on both faces", "the error of an unknown name")
 async def names(room: Team) -> str:
     client = await room.one.connect("bob", "blue", modern=False)
     for name in NAMES:
@@ -125,7 +123,7 @@ async def names(room: Team) -> str:
     return f"none of {len(NAMES)} names reaches it"
 
 
-@attack("group-hint", "names that are nearly those of another group", "nothing of the other group is suggested")
+@attack("group-hint", "names nearly those of another group", "no suggestion from it")
 async def hints(room: Team) -> str:
     for name in ("rde:echo", "red:ecko", "red:eco", "redd:echo", "ed:echo", "red", "secert"):
         for method, params in (("tools/call", {"name": name}), ("prompts/get", {"name": name})):
@@ -134,7 +132,7 @@ async def hints(room: Team) -> str:
     return "suggestions are of the caller's own group"
 
 
-@attack("group-list", "lists, cursors and searches", "only what is the group's own")
+@attack("group-list", "lists, cursors and searches", "only the group's own")
 async def lists(room: Team) -> str:
     for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
         for cursor in (None, "", "red", "0", "-1", "99999", "eyJvZmZzZXQiOjB9"):
@@ -154,8 +152,8 @@ URIS += ["note://blue//a#note://red//a", "note://blue/\0red//a", "file:///etc/pa
 
 @attack(
     "group-resource",
-    "resources of another group by address: traversal, user parts, ports, escapes, case",
-    "an address that does not exist",
+    "another group's resources: traversal, user parts, ports, escapes, case",
+    "the error of an unknown address",
 )
 async def resources(room: Team) -> str:
     for uri in URIS:
@@ -166,9 +164,7 @@ async def resources(room: Team) -> str:
     return f"none of {len(URIS)} addresses reaches it"
 
 
-@attack(
-    "group-prototype", "addresses and names such as `__proto__`, `constructor`, `{0.__class__}`", "names like any other"
-)
+@attack("group-prototype", "`__proto__`, `constructor`, `{0.__class__}` as names", "names like any other")
 async def prototype(room: Team) -> str:
     for name in ("__proto__", "constructor", "__class__", "toString", "{0.__class__}", "%s%n%s", "${jndi:ldap://x}"):
         for key in ("blue", name):
@@ -179,7 +175,7 @@ async def prototype(room: Team) -> str:
     return "unknown, like any other name"
 
 
-@attack("group-skill", "another group's skills and folders, by address and by cursor; a cursor 30,000 deep", "-32602")
+@attack("group-skill", "another group's skills, by address and cursor; a cursor 30,000 deep", "-32602")
 async def skills(room: Team) -> str:
     cursors = [b'["red",null]', b"[" * 30_000, b'{"red":null}', b'["red"]']
     asked: list[tuple[str, dict[str, Any]]] = [
@@ -192,7 +188,7 @@ async def skills(room: Team) -> str:
     return "refused"
 
 
-@attack("group-prompt", "another group's prompts and completions", "the error of a name that does not exist")
+@attack("group-prompt", "another group's prompts and completions", "the error of an unknown name")
 async def prompts(room: Team) -> str:
     refs: list[Any] = [{"type": "ref/prompt", "name": "red:secret"}, {"type": "ref/resource", "uri": "note://red//a"}]
     for ref in refs:
@@ -206,8 +202,8 @@ async def prompts(room: Team) -> str:
 
 @attack(
     "group-shown",
-    "`/status`, `/groups`, the dashboard, `/metrics`, `/openapi.json` with the key of another group",
-    "nothing of other groups, by name or number",
+    "`/status`, `/groups`, dashboard, `/metrics`, `/openapi.json` with another group's key",
+    "nothing of other groups",
 )
 async def shown(room: Team) -> str:
     for path in ("/status", "/groups", "/dashboard/state", "/dashboard/names", "/openapi.json"):
@@ -222,7 +218,7 @@ async def shown(room: Team) -> str:
 @attack(
     "group-status",
     "`pid`, `in_flight` and totals in `/status` with a restricted key",
-    "only what says whether a server can be used",
+    "only whether a server can be used",
     finding=20,
 )
 async def status(room: Team) -> str:
@@ -234,8 +230,8 @@ async def status(room: Team) -> str:
 
 @attack(
     "group-bare",
-    "a bare name of a group while one of its two servers is down",
-    "it belongs to nobody, whoever is down",
+    "a bare tool name while one of two servers is down",
+    "nobody's",
     finding=3,
 )
 async def bare(room: Team) -> str:
@@ -251,7 +247,7 @@ async def bare(room: Team) -> str:
 @attack(
     "group-search",
     "another group's tools by tool search",
-    "only the group's own; the search counts against the limit",
+    "only the group's own; the search counts",
     finding=10,
 )
 async def search(room: Team) -> str:
@@ -267,7 +263,7 @@ async def search(room: Team) -> str:
     return "own tools; 429 beyond the limit"
 
 
-@attack("group-level", "`logging/setLevel` in one group", "does not reach servers of another", finding=19)
+@attack("group-level", "`logging/setLevel` in one group", "only its own servers are told", finding=19)
 async def level(room: Team) -> str:
     await room.one.connect("ann", "both", modern=False)
     client = await room.one.connect("bob", "blue", modern=False)
@@ -280,7 +276,7 @@ async def level(room: Team) -> str:
 
 @attack(
     "group-revoked",
-    "an open stream, a stream that listens and a session with a key that is revoked",
+    "open streams and a session with a key that is revoked",
     "ended within 5 s",
     finding=12,
 )
@@ -316,8 +312,8 @@ async def revoked(room: Team) -> str:
 
 @attack(
     "keys-odd",
-    "a keys file that is missing, cut, a folder, writable by others, not JSON",
-    "nobody is let in, and again once it is mended",
+    "a keys file missing, cut, a folder, writable by others, not JSON",
+    "nobody is let in until it is mended",
 )
 async def keys_odd(room: Team) -> str:
     path = room.one.folder.parent / "keys.json"
@@ -372,8 +368,8 @@ async def audit_refused(room: Team) -> str:
 
 @attack(
     "audit-forged",
-    "line breaks, quotes and control characters in names, addresses, ids and a client's name",
-    "one line of JSON for each entry, no line of the log begins with them",
+    "line breaks, quotes and control characters in names, addresses and ids",
+    "one JSON line for each entry, none forged",
     finding=14,
 )
 async def audit_forged(room: Team) -> str:

@@ -18,8 +18,8 @@ HEADING = "Servers that attack, or are used for it"
 
 @attack(
     "server-names",
-    "1500 tools, and names with control characters, 5000 characters, prefixes of others, prototypes",
-    "1000 at most; no name reaches another server, a log or a client's parser raw",
+    "1500 tools; names with control characters, 5000 characters, others' prefixes",
+    "1000 at most, escaped, none another server's",
 )
 async def names(room: Team) -> str:
     client = await room.one.connect("bob", "blue", modern=False)
@@ -39,8 +39,8 @@ async def names(room: Team) -> str:
 
 @attack(
     "server-ids",
-    "answers with the ids of others' requests, twice, for none",
-    "a caller gets the answer to its own request, once",
+    "answers with others' request ids, twice, for none",
+    "its own answer, once",
 )
 async def ids(room: Team) -> str:
     answer = await room.one.call("bob", "blue", "hostile:twice")
@@ -54,8 +54,8 @@ async def ids(room: Team) -> str:
 
 @attack(
     "server-huge",
-    "an answer of 50 MB with 8 MB allowed, a line without an end, 100,000 notifications",
-    "an error for that call; others go on, memory stays",
+    "an answer of 50 MB with 8 MB allowed, an endless line, 100,000 notifications",
+    "an error for that call; memory stays",
 )
 async def huge(room: Team) -> str:
     async with room.one.watched(grows_by=96):
@@ -70,7 +70,7 @@ async def huge(room: Team) -> str:
 @attack(
     "server-json",
     "answers with deep nesting, big integers, NaN, lone surrogates, no UTF-8",
-    "an answer or an error for each; the status can be read",
+    "an answer or an error for each",
 )
 async def odd_answers(room: Team) -> str:
     odd = [
@@ -103,8 +103,8 @@ async def odd_answers(room: Team) -> str:
 
 @attack(
     "server-error-text",
-    "an error with a lone surrogate, control characters and markup, that the status repeats",
-    "`/status` and the dashboard can be read, escaped",
+    "an error with a lone surrogate, control characters and markup",
+    "status and dashboard show it escaped",
 )
 async def error_text(room: Team) -> str:
     odd: dict[str, Any] = {
@@ -137,8 +137,8 @@ async def error_text(room: Team) -> str:
 
 @attack(
     "server-credentials",
-    "what servers are sent of callers' credentials, and processes of the hub's environment",
-    "nothing but what the config names",
+    "what servers get of callers' credentials and the hub's environment",
+    "only what the config names",
 )
 async def credentials(room: Team) -> str:
     client = await room.one.connect(
@@ -159,8 +159,8 @@ async def credentials(room: Team) -> str:
 
 @attack(
     "server-cookie-caller",
-    "a cookie that a remote server sets in the answer to one caller",
-    "it goes with the requests of that caller alone",
+    "a cookie set in the answer to one caller",
+    "goes with that caller's requests alone",
 )
 async def cookie_caller(room: Team) -> str:
     sent: list[tuple[str, str]] = []
@@ -190,8 +190,8 @@ async def cookie_caller(room: Team) -> str:
 
 @attack(
     "server-informational",
-    "a remote server that sends `103 Early Hints` again and again before its answer, and never answers",
-    "the call fails at 128 KiB of them; others go on",
+    "endless `103 Early Hints` and no answer",
+    "the call fails at 128 KiB of them",
 )
 async def informational(room: Team) -> str:
     sent = 0
@@ -220,8 +220,8 @@ async def informational(room: Team) -> str:
 
 @attack(
     "server-update",
-    "a server says that a resource has changed, whose address has a million slashes",
-    "nothing is done for it: `/health` and others go on",
+    "an updated resource whose address has a million slashes",
+    "nothing is done for it",
 )
 async def long_update(room: Team) -> str:
     say = {"say": "notifications/resources/updated", "params": {"uri": "x:/" + "/a" * 1_000_000}}
@@ -235,8 +235,8 @@ async def long_update(room: Team) -> str:
 
 @attack(
     "server-asks",
-    "a server that sends 80,000 requests in one call, and reads no answers meanwhile",
-    "few are answered at a time: memory stays, others go on",
+    "80,000 requests in one call, no answer read",
+    "few at a time; memory stays",
 )
 async def asks(room: Team) -> str:
     ping = b'{"jsonrpc":"2.0","id":"%s%%d","method":"ping"}' % (b"x" * 200)
@@ -251,7 +251,7 @@ async def asks(room: Team) -> str:
     return "others go on"
 
 
-@attack("server-cookie-key", "a key in a header that is passed on to a server", "it is taken out", finding=30)
+@attack("server-cookie-key", "a key in a header that is passed on to a server", "taken out", finding=30)
 async def cookie_key(room: Team) -> str:
     key = room.one.keys["ann"]
     for value in (f"key={key}", f"a=1; k={key}; b=2", f'"{key}"', key.upper() + key):
@@ -266,8 +266,8 @@ async def cookie_key(room: Team) -> str:
 
 @attack(
     "server-fetch",
-    "`$ref` and `$schema` with addresses, icons, and resource links that lead elsewhere",
-    "nothing is fetched for them",
+    "`$ref`, `$schema`, icons and resource links that lead elsewhere",
+    "nothing is fetched",
 )
 async def fetch(room: Team) -> str:
     before = len(room.trapped)
@@ -282,8 +282,8 @@ async def fetch(room: Team) -> str:
 
 @attack(
     "server-redirect",
-    "a remote server that redirects to a metadata address, a file, another host",
-    "not followed, and credentials of the config do not leave",
+    "redirects to a metadata address, a file, another host",
+    "not followed; credentials stay",
     finding=24,
 )
 async def redirect(room: Team) -> str:
@@ -310,7 +310,7 @@ async def redirect(room: Team) -> str:
     return "credentials stay"
 
 
-@attack("server-gzip", "a remote server's answer of 1 MB that becomes 1 GB", "`response too large`; memory stays")
+@attack("server-gzip", "1 MB that becomes 1 GB", "`response too large`; memory stays")
 async def bomb(room: Team) -> str:
     body = gzip.compress(b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b"0" * 300_000_000 + b'"}}', 1)
 
@@ -332,8 +332,8 @@ async def bomb(room: Team) -> str:
 
 @attack(
     "server-claims",
-    "a tool that is named like one of another server, which that server no longer has",
-    "a name that begins with another server's key is that server's alone",
+    "a tool named like one that another server no longer has",
+    "the key's server's alone",
 )
 async def claims(room: Team) -> str:
     for group, who in ((None, "root"), ("pair", "root")):
@@ -345,8 +345,8 @@ async def claims(room: Team) -> str:
 
 @attack(
     "server-links",
-    "addresses in a server's answer that claim to be of another server",
-    "they lead back to the server that gave them",
+    "addresses in an answer that claim another server",
+    "lead back to the one that gave them",
 )
 async def links(room: Team) -> str:
     result = {
@@ -378,8 +378,8 @@ LISTS: dict[str, tuple[str, Any]] = {
 
 @attack(
     "check-cost",
-    "arguments and schemas whose check costs seconds or gigabytes",
-    "refused or checked at once: `/health` goes on, memory stays",
+    "arguments and schemas that cost seconds or gigabytes to check",
+    "refused or checked at once",
     finding=1,
 )
 async def check_cost(room: Team) -> str:
@@ -392,7 +392,7 @@ async def check_cost(room: Team) -> str:
 
 @attack(
     "check-off",
-    "a member nested 101 deep, NaN, doubled names, a lone surrogate beside a wrong argument",
+    "nesting 101 deep, NaN, doubled names, a lone surrogate beside a wrong argument",
     "still refused",
     finding=16,
 )
@@ -419,7 +419,7 @@ async def check_off(room: Team) -> str:
 
 @attack(
     "server-metadata",
-    "a server whose `url` is a metadata address, as IPv6, mapped, NAT64, 6to4, of any cloud",
+    "a `url` that is a metadata address: IPv6, mapped, NAT64, 6to4, any cloud",
     "never connected to",
     room="machine",
     finding=24,

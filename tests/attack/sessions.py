@@ -27,8 +27,8 @@ def _call(name: str, **params: Any) -> dict[str, Any]:
 
 @attack(
     "session-hijack",
-    "another's session, with a good key of one's own, by POST, GET and DELETE",
-    "404, the session goes on, and a line in the audit log",
+    "another's session with one's own key, by POST, GET and DELETE",
+    "404 and a line in the audit log; it goes on",
     finding=10,
 )
 async def hijack(room: Team) -> str:
@@ -53,7 +53,7 @@ async def hijack(room: Team) -> str:
     return "404 for 4 thieves, with lines"
 
 
-@attack("session-other-group", "one's own session of one group at the address of another", "404")
+@attack("session-other-group", "one's own session at another group's address", "404")
 async def other_group(room: Team) -> str:
     ann = await room.one.connect("ann", "both", modern=False)
     for group in ("red", "own"):
@@ -66,8 +66,8 @@ async def other_group(room: Team) -> str:
 
 @attack(
     "session-forged",
-    "session ids that are guessed, empty, long, binary, doubled",
-    "404 or 400, and none is opened by it",
+    "guessed, empty, long, binary, doubled session ids",
+    "400 or 404, none is opened",
 )
 async def forged(room: Team) -> str:
     odd = [uuid.uuid4().hex, "0" * 32, "x" * 5000, "../..", "*", "null", "\x7f", "%00", "a,b"]
@@ -89,8 +89,8 @@ async def forged(room: Team) -> str:
 
 @attack(
     "session-ids",
-    "requests under another's session, whose ids its owner is about to use",
-    "the owner's requests with these ids are answered",
+    "requests under another's session with ids that its owner will use",
+    "the owner is answered",
     room="small",
 )
 async def taken_ids(hub: Hub) -> str:
@@ -118,7 +118,7 @@ async def taken_ids(hub: Hub) -> str:
     return "6 of 6 are answered"
 
 
-@attack("session-fixed", "a session id of the attacker's choice at `initialize`", "the hub makes its own")
+@attack("session-fixed", "a session id of one's choice at `initialize`", "the hub makes its own")
 async def fixed(room: Team) -> str:
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
@@ -127,7 +127,7 @@ async def fixed(room: Team) -> str:
     return "refused" if answer.status_code >= 400 else "another id"
 
 
-@attack("session-sse", "messages posted into another's SSE session", "404, and the session goes on")
+@attack("session-sse", "messages posted into another's SSE session", "404, it goes on")
 async def sse(room: Team) -> str:
     ann = await room.one.connect_sse("ann", "both")
     path = ann.endpoint.removeprefix(room.one.origin)
@@ -141,8 +141,8 @@ async def sse(room: Team) -> str:
 
 @attack(
     "session-events",
-    "`Last-Event-ID` of another's stream, of an answer and of the session's own",
-    "nothing of it is sent",
+    "`Last-Event-ID` of another's stream",
+    "nothing is sent",
 )
 async def events(room: Team) -> str:
     ann = await room.one.connect("ann", "both", modern=False)
@@ -197,7 +197,7 @@ async def _some_of(hub: Hub, who: str, headers: dict[str, str]) -> str:
 
 @attack(
     "cancel-others",
-    "`notifications/cancelled` for the ids of others' requests, in one's own session and in none",
+    "`notifications/cancelled` for others' requests",
     "their calls go on",
 )
 async def cancel_others(room: Team) -> str:
@@ -219,8 +219,8 @@ async def cancel_others(room: Team) -> str:
 
 @attack(
     "progress-others",
-    "the progress token of another's call, and progress that a client sends",
-    "each hears its own progress alone",
+    "another's progress token; progress from a client",
+    "each hears its own alone",
 )
 async def progress_others(room: Team) -> str:
     ann, bob = [await room.one.connect(who, "both", modern=modern) for who, modern in (("ann", True), ("bob", False))]
@@ -244,7 +244,7 @@ async def progress_others(room: Team) -> str:
     return "each hears its own"
 
 
-@attack("answer-others", "answers to questions that were asked of another, with every id", "they are nobody's answer")
+@attack("answer-others", "answers to questions asked of another, with every id", "nobody's answer")
 async def answer_others(room: Team) -> str:
     ann = await room.one.connect("ann", "own", modern=False, capabilities={"roots": {}})
     bob = await room.one.connect("bob", "own", modern=False, capabilities={"roots": {}})
@@ -262,7 +262,7 @@ async def answer_others(room: Team) -> str:
     return "only the asked client's answer is taken"
 
 
-@attack("update-others", "updates of a resource that only another has subscribed to", "only subscribers hear of them")
+@attack("update-others", "updates of a resource that only another subscribes to", "only subscribers hear of them")
 async def update_others(room: Team) -> str:
     ann, bob = [await room.one.connect(who, "both", modern=False) for who in ("ann", "bob")]
     await ann.result("resources/subscribe", {"uri": "note://shared//a"})
@@ -274,8 +274,8 @@ async def update_others(room: Team) -> str:
 
 @attack(
     "late-message",
-    "a shared server logs and asks after it has answered ann, while only bob's call is in flight",
-    "nobody gets the log line, nobody is asked",
+    "a shared server logs and asks after answering ann, while bob's call is in flight",
+    "nobody gets it, nobody is asked",
     finding=2,
 )
 async def late(room: Team) -> str:

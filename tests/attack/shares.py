@@ -67,8 +67,8 @@ async def _open(hub: Hub, count: int, data: Callable[[int], bytes]) -> AsyncIter
 
 @attack(
     "share-announced",
-    "60 bodies of 4 MiB that are announced and never sent",
-    "others go on: what came is counted",
+    "60 bodies of 4 MiB, announced and never sent",
+    "others go on",
     room="small",
     finding=5,
 )
@@ -81,7 +81,7 @@ async def announced(hub: Hub) -> str:
 @attack(
     "share-trickle",
     "60 bodies of which a byte comes from time to time",
-    "others go on; a body has a least rate (408)",
+    "408; others go on",
     room="small",
     finding=5,
 )
@@ -98,7 +98,7 @@ async def trickle(hub: Hub) -> str:
 
 @attack(
     "share-bytes",
-    "bodies that fill the room for bodies, all but their last byte",
+    "bodies that fill the room for bodies, but for their last byte",
     "others go on",
     room="small",
     finding=5,
@@ -109,7 +109,7 @@ async def filled(hub: Hub) -> str:
     return "others are answered"
 
 
-@attack("share-places", "200 calls at once that are never answered", "others go on", room="small", finding=5)
+@attack("share-places", "200 calls that are never answered", "others go on", room="small", finding=5)
 async def places(hub: Hub) -> str:
     calls = [asyncio.create_task(hub.call("ann", None, "a:hold")) for _ in range(60)]
     try:
@@ -126,8 +126,8 @@ async def places(hub: Hub) -> str:
 
 @attack(
     "share-turns",
-    "one takes all turns of a server that another wants to call",
-    "the other gets a turn when one is free",
+    "one takes all turns of a server",
+    "others get the next one",
     room="small",
 )
 async def turns(hub: Hub) -> str:
@@ -140,8 +140,8 @@ async def turns(hub: Hub) -> str:
 
 @attack(
     "share-server",
-    "one keeps every turn of a server, by calls that never end",
-    "the other's calls to that server are served",
+    "one keeps every turn of a server by endless calls",
+    "others are served",
     room="small",
 )
 async def server(hub: Hub) -> str:
@@ -163,7 +163,7 @@ async def server(hub: Hub) -> str:
 @attack(
     "share-slowloris",
     "900 connections that never end their headers, with 700 descriptors",
-    "they are ended; `/health` and others go on",
+    "ended; others go on",
     room="small",
     finding=7,
 )
@@ -175,8 +175,8 @@ async def slowloris(hub: Hub) -> str:
 
 @attack(
     "share-idle",
-    "900 connections that send nothing, or keep alive after an answer",
-    "they are ended; `/health` and others go on",
+    "900 connections that send nothing, or keep alive",
+    "ended; others go on",
     room="small",
     finding=7,
 )
@@ -200,8 +200,8 @@ async def unread(hub: Hub) -> str:
 
 @attack(
     "share-pipelined",
-    "200 connections without credentials that bring 16 requests each at the same moment, three times",
-    "little is read in each turn: `/health` answers, others go on",
+    "200 connections without credentials bring 16 requests each at once",
+    "little is read in each turn",
     room="small",
 )
 async def pipelined(hub: Hub) -> str:
@@ -215,8 +215,8 @@ async def pipelined(hub: Hub) -> str:
 
 @attack(
     "share-notifications",
-    "one posts notifications of 88 kB and 45,000 values into its session, on 8 connections, as fast as it can",
-    "they wait like requests: memory stays, others go on",
+    "notifications of 45,000 values, on 8 connections, as fast as possible",
+    "they wait like requests; memory stays",
     room="small",
 )
 async def notifications(hub: Hub) -> str:
@@ -242,8 +242,8 @@ async def notifications(hub: Hub) -> str:
 
 @attack(
     "share-handshakes",
-    "one key opens 60 sessions whose handshakes have 3.5 MB each",
-    "413: a session keeps 64 KiB of what a client says of itself",
+    "60 sessions whose handshakes have 3.5 MB each",
+    "413 beyond 64 KiB",
     room="small",
 )
 async def handshakes(hub: Hub) -> str:
@@ -260,8 +260,8 @@ async def handshakes(hub: Hub) -> str:
 
 @attack(
     "share-log",
-    "600 requests under another's session, and as many malformed ones, of which libraries have something to say",
-    "the log stays small: of one place in a library five lines, then one in ten seconds",
+    "600 requests under another's session, 600 malformed ones",
+    "the log stays small",
     room="small",
 )
 async def library_log(hub: Hub) -> str:
@@ -283,7 +283,7 @@ async def library_log(hub: Hub) -> str:
 @attack(
     "share-sessions",
     "one key opens 300 sessions, over each transport",
-    "bounded for the one; others can open theirs",
+    "bounded; others can open theirs",
     room="small",
     finding=22,
 )
@@ -301,8 +301,8 @@ async def sessions(hub: Hub) -> str:
 
 @attack(
     "share-streams",
-    "one key opens 400 streams that only listen",
-    "bounded for the one; others can listen",
+    "one key opens 400 listening streams",
+    "bounded; others can listen",
     room="small",
     finding=7,
 )
@@ -318,8 +318,8 @@ async def streams(hub: Hub) -> str:
 
 @attack(
     "share-errors",
-    "10,000 requests that are refused: no key, unknown names, malformed",
-    "the log and the audit log stay small; others go on",
+    "10,000 refused requests: no key, unknown names, malformed",
+    "log and audit log stay small",
     room="small",
 )
 async def errors(hub: Hub) -> str:
@@ -338,8 +338,8 @@ async def errors(hub: Hub) -> str:
 
 @attack(
     "share-left",
-    "3,000 requests without credentials, with bodies of 60 kB, whose clients leave before they are refused",
-    "they wait no longer: memory stays, others go on",
+    "3,000 requests without credentials whose clients leave",
+    "they wait no longer; memory stays",
     room="small",
 )
 async def left(hub: Hub) -> str:
@@ -353,8 +353,8 @@ async def left(hub: Hub) -> str:
 
 @attack(
     "share-noise",
-    "9,000 requests without credentials that are no HTTP",
-    "the log stays small; others go on",
+    "9,000 requests that are no HTTP",
+    "the log stays small",
     room="small",
 )
 async def noise(hub: Hub) -> str:
