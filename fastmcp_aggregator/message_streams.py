@@ -7,6 +7,7 @@ whose pipe is full suspends its sender.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -25,6 +26,8 @@ _LOW_WATER = 64
 _HIGH_WATER_BYTES = 1024 * 1024
 _BATCH = 16
 """Lines that are parsed before the event loop runs other tasks."""
+_UNASKED = frozenset({JSONRPCNotification, JSONRPCRequest})
+"""The messages that are no answers."""
 
 
 class FlowControl(Protocol):
@@ -82,7 +85,7 @@ class MessageReader(_Stream):
         *,
         take: Callable[[bytes], bool] = lambda _: False,
         checked: Callable[[bytes], bytes | None] = lambda line: line,
-        unchecked_bytes: int = 0,
+        unchecked_bytes: float = math.inf,
         questionable: type = object,
         on_busy: Callable[[list[bytes]], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
@@ -102,11 +105,13 @@ class MessageReader(_Stream):
         self._batch = _BATCH
         self._ended = False
         self._paused = False
+        self._is_idle = False
+        """Whether all that was fed has been delivered, and its receiver asks for more."""
 
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
         for index, line in enumerate(lines):
-            is_offered = self.is_idle
+            is_offered = self._is_idle
             if is_offered and self._take(line):
                 continue
             if passed_over := lines[index + is_offered :]:
@@ -129,11 +134,6 @@ class MessageReader(_Stream):
         self._wake()
 
     @property
-    def is_idle(self) -> bool:
-        """Whether all that was fed has been delivered, and its receiver asks for more."""
-        return not self._lines and self._waiter is not None and not self._waiter.done()
-
-    @property
     def has_more(self) -> bool:
         """Whether the queue has lines."""
         return bool(self._lines)
@@ -144,12 +144,21 @@ class MessageReader(_Stream):
         Raises:
             anyio.EndOfStream: the pipe was closed.
         """
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
         while True:
             while self._lines and self._batch:
                 self._batch -= 1
                 item = self._next_message()
                 if item is not None:
-                    if isinstance(item.message, JSONRPCNotification | JSONRPCRequest):
+                    if type(item.message) in _UNASKED:
                         # A notification costs as much as a batch, and nobody waits for it. What a request is about is
                         # decided before the next line is read, which may be what ends that.
                         self._batch = 0
@@ -158,20 +167,15 @@ class MessageReader(_Stream):
                 await asyncio.sleep(0)
             elif self._ended:
                 self._on_end()
-                raise anyio.EndOfStream
+                raise StopAsyncIteration
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
-                await self._waiter
+                self._is_idle = True
+                try:
+                    await self._waiter
+                finally:
+                    self._is_idle = False
             self._batch = _BATCH
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         self._lines.clear()
@@ -198,6 +202,7 @@ class MessageReader(_Stream):
         return SessionMessage(message)
 
     def _wake(self) -> None:
+        self._is_idle = False
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

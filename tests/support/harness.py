@@ -190,7 +190,8 @@ async def connected(
     class Writer(MessageWriter):
         async def send(self, item: Any, /) -> None:
             await super().send(item)
-            conversation.written(item.message)
+            if not hasattr(item.message, "method"):
+                conversation.written(item.message)
 
     async def serve() -> None:
         with pipe_client(folder):

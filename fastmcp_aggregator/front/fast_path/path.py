@@ -182,8 +182,9 @@ class FastPath:
 
     def decline(self, reason: str, *unread: bytes) -> None:
         """Count those among messages that are left to the full path, unread, which seem to be requests."""
-        if count := sum(b'"method"' in message and b'"id"' in message for message in unread):
-            self._counts.declined[reason] += count
+        for message in unread:
+            if b'"method"' in message and b'"id"' in message:
+                self._counts.declined[reason] += 1
 
     def _count_declined(self, why: Exception) -> None:
         if isinstance(why, Declined):

@@ -66,22 +66,23 @@ class Conversation:
 
     def read(self, message: Any) -> bool:
         """A message came from the client; whether it is to be served."""
-        if isinstance(message, JSONRPCRequest) and self._is_twice(message):
-            self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
-            return False
-        if isinstance(message, JSONRPCRequest) and message.method == LISTEN:
-            self._streams.add(_identity(message.id))
-        elif isinstance(message, JSONRPCRequest):
-            self.first = self.first or message
-            self._open.add(_identity(message.id))
+        if isinstance(message, JSONRPCRequest):
+            key = coerce_request_id(message.id)
+            if self._is_twice(key, message):
+                self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
+                return False
+            if message.method == LISTEN:
+                self._streams.add(key)
+            else:
+                self.first = self.first or message
+                self._open.add(key)
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._forget(_identity((message.params or {}).get("requestId")))
         self.check()
         return True
 
-    def _is_twice(self, request: JSONRPCRequest) -> bool:
+    def _is_twice(self, key: RequestId, request: JSONRPCRequest) -> bool:
         """Whether another request has its id, which is not answered yet."""
-        key = _identity(request.id)
         if key in self._again and read_message(self._again[key]) == request:
             del self._again[key]
             return False
@@ -107,10 +108,9 @@ class Conversation:
         """The request of this id, which comes now, is answered already."""
         self._replayed = _identity(request_id)
 
-    def is_replayed(self, message: Any) -> bool:
-        """Whether this is an answer that the client has got before."""
-        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError)
-        return is_answer and self._replayed is not None and _identity(message.id) == self._replayed
+    def is_replayed(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
+        """Whether the client has got it before."""
+        return self._replayed is not None and _identity(answer.id) == self._replayed
 
     def began(self, request_id: RequestId) -> None:
         self._open.add(request_id)
@@ -120,16 +120,15 @@ class Conversation:
         self._again.pop(request_id, None)
         self.check()
 
-    def written(self, message: Any) -> None:
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._answered_first(message)
-            self.answered(_identity(message.id))
+    def written(self, answer: JSONRPCResponse | JSONRPCError) -> None:
+        key = _identity(answer.id)
+        if not self.introduced.is_set() and self.first is not None and key == _identity(self.first.id):
+            self._introduce(self.first, answer)
+        self.answered(key)
 
-    def _answered_first(self, message: JSONRPCResponse | JSONRPCError) -> None:
-        if self.first is None or self.introduced.is_set() or _identity(message.id) != _identity(self.first.id):
-            return
-        if isinstance(message, JSONRPCResponse) and self.first.method in _HANDSHAKES:
-            self.introduction[self.first.method] = message.result
+    def _introduce(self, first: JSONRPCRequest, answer: JSONRPCResponse | JSONRPCError) -> None:
+        if isinstance(answer, JSONRPCResponse) and first.method in _HANDSHAKES:
+            self.introduction[first.method] = answer.result
         self.introduced.set()
         if self._replayed is not None:
             self._replayed = None
@@ -159,25 +158,25 @@ class Conversation:
 
 
 class ConversationWriter(MessageWriter):
-    """Messages in, lines out, each told to the conversation."""
+    """Messages in, lines out, the answers among them told to the conversation."""
 
     def __init__(self, pipe: LineWriter, conversation: Conversation) -> None:
         super().__init__(pipe)
         self._conversation = conversation
 
     async def send(self, item: SessionMessage, /) -> None:
+        answer = item.message
+        if isinstance(answer, JSONRPCNotification | JSONRPCRequest):
+            await super().send(item)
+            return
         try:
-            if not self._conversation.is_replayed(item.message):
-                await super().send(self._told(item))
+            if self._conversation.is_cut_off and isinstance(answer, JSONRPCError) and answer.error == _CLOSED:
+                # The SDK's error does not say what has happened.
+                item = SessionMessage(JSONRPCError(jsonrpc="2.0", id=answer.id, error=cut_off().error))
+            if not self._conversation.is_replayed(answer):
+                await super().send(item)
         finally:
-            self._conversation.written(item.message)
-
-    def _told(self, item: SessionMessage) -> SessionMessage:
-        """The same; in place of the SDK's error, one that says what has happened."""
-        message = item.message
-        if not self._conversation.is_cut_off or not isinstance(message, JSONRPCError) or message.error != _CLOSED:
-            return item
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.id, error=cut_off().error))
+            self._conversation.written(answer)
 
 
 def _identity(value: object) -> RequestId | None:
