@@ -362,8 +362,10 @@ class Calls:
     ) -> Result:
         """Raises: ConnectionError: the session ended while the child was asked."""
         limit = self._deadlines.get(method, self._deadline)
-        with anyio.move_on_after(limit - waited - spent) as scope:
-            deadline = _ActivityDeadline(scope, limit, self.answered, partial(self._asks, holder))
+        with anyio.CancelScope() as scope:
+            deadline = _ActivityDeadline(
+                scope, limit, self.answered, partial(self._asks, holder), left=limit - waited - spent
+            )
             try:
                 result = await send(deadline)
             except RemoteFailure as error:
@@ -379,6 +381,7 @@ class Calls:
                 self.answered()
                 raise
             finally:
+                deadline.end()
                 self._asking.pop(deadline, None)
             self.answered()
             return result
@@ -464,7 +467,10 @@ class Calls:
 
 
 class _ActivityDeadline:
-    """A deadline that activity of the child renews, and that is suspended while the child waits for its client."""
+    """A deadline that activity of the child renews, and that is suspended while the child waits for its client.
+
+    Activity does not move its timer, which looks for itself when it goes off: there may be much of it.
+    """
 
     def __init__(
         self,
@@ -472,9 +478,16 @@ class _ActivityDeadline:
         limit: float,
         on_activity: Callable[[], None],
         on_asking: Callable[[_ActivityDeadline], None],
+        *,
+        left: float,
     ) -> None:
-        """`on_asking` is called with it when the child begins to wait for its client."""
+        """The scope is cancelled when `limit` seconds were without activity, of which so many are `left`. `on_asking`
+        is called with it when the child begins to wait for its client.
+        """
         self._scope = scope
+        self._loop = asyncio.get_running_loop()
+        self._expires = self._loop.time() + left
+        self._timer = self._loop.call_at(self._expires, self._look)
         self._limit = limit
         self._on_activity = on_activity
         self._on_asking = on_asking
@@ -485,7 +498,7 @@ class _ActivityDeadline:
     def touch(self) -> None:
         self._on_activity()
         if not self.is_bound:
-            self._scope.deadline = math.inf if self._questions else anyio.current_time() + self._limit
+            self._expires = math.inf if self._questions else self._loop.time() + self._limit
 
     def waits_for_client(self, *, more: bool) -> None:
         begins = more and not self._questions
@@ -499,4 +512,16 @@ class _ActivityDeadline:
         """The client has so long to answer from now on."""
         if self._questions:
             self.is_bound = True
-            self._scope.deadline = anyio.current_time() + seconds
+            self._expires = self._loop.time() + seconds
+            self._timer.cancel()
+            self._look()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if self._expires <= now:
+            self._scope.cancel()
+        else:
+            self._timer = self._loop.call_at(min(self._expires, now + self._limit), self._look)

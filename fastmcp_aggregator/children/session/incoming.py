@@ -140,29 +140,35 @@ class Incoming:
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
         while owner is not None:
-            with (
-                suppress(AskedTooLate),
-                self._kept(request, method, params),
-                _client_is_asked(request),
-                _until_over(related),
-            ):
+            with suppress(AskedTooLate), self._open_question(request, method, params), _until_over(related):
                 return await owner.ask(method, params, on_progress)
             request = self._ownership.after_giving_up(request) if related is None else None
             owner = request.owner if request is not None else None
         raise AskedTooLate
 
     @contextmanager
-    def _kept(self, request: InFlight | None, method: str, params: Mapping[str, Any]) -> Iterator[None]:
-        """While a question is open. Clients may take their time to answer, and the child must not fill it."""
+    def _open_question(self, request: InFlight | None, method: str, params: Mapping[str, Any]) -> Iterator[None]:
+        """While a question over a request is open. Clients may take their time to answer, and the child must not fill
+        it; nor can it go on meanwhile.
+        """
         size = json_size(params)
         is_full = len(self._open) >= _MOST_QUESTIONS or (self._open and sum(self._open) + size > _MOST_BYTES)
         if is_full or (request is not None and request.questions >= _MOST_OF_REQUEST):
             raise MCPError(INVALID_REQUEST, f"{method}: too many questions are open; wait for the answers first")
+        deadline = None if request is None else request.deadline  # which it loses when it ends
         self._open.append(size)
+        if request is not None:
+            request.questions += 1
+        if deadline is not None:
+            deadline.waits_for_client(more=True)
         try:
             yield
         finally:
             self._open.remove(size)
+            if request is not None:
+                request.questions -= 1
+            if deadline is not None:
+                deadline.waits_for_client(more=False)
 
     def _listener_of(self, params: Mapping[str, Any]) -> OnNotification | None:
         meta = params.get("_meta")
@@ -182,21 +188,3 @@ class Incoming:
 def _until_over(related: InFlight | None) -> AbstractContextManager[None]:
     """A question ends with the request on whose stream it came: no more is read there, nor that it is withdrawn."""
     return nullcontext() if related is None else related.until_over()
-
-
-@contextmanager
-def _client_is_asked(request: InFlight | None) -> Iterator[None]:
-    """Its client has a question, and the child cannot go on."""
-    if request is None:
-        yield
-        return
-    deadline = request.deadline  # which it loses when it ends
-    request.questions += 1
-    if deadline is not None:
-        deadline.waits_for_client(more=True)
-    try:
-        yield
-    finally:
-        request.questions -= 1
-        if deadline is not None:
-            deadline.waits_for_client(more=False)

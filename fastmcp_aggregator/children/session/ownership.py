@@ -246,8 +246,8 @@ class Ownership:
         callers: dict[Hashable, InFlight] = {}
         for request in self._in_flight.values():
             if request.owner is not None:
-                best = callers.setdefault(request.owner.identity, request)
-                if request.likelihood > best.likelihood:
+                best = callers.get(request.owner.identity)
+                if best is None or request.likelihood > best.likelihood:
                     callers[request.owner.identity] = request
         return next(iter(callers.values())) if len(callers) == 1 else None
 
