@@ -20,6 +20,16 @@ from fastmcp_aggregator.pinning.definitions import ServerPins, pinned
 from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 
 
+def test_a_lock_file_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
+    """It may have come with somebody's repository."""
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    (tmp_path / ".a.json.lock").symlink_to(precious)
+    with pytest.raises(AggregatorError, match="cannot write"), locked(tmp_path / "a.json"):
+        pytest.fail("it is locked")
+    assert precious.read_text() == "x"
+
+
 def test_a_lock_is_of_one_at_a_time_through_a_link_too(tmp_path: Path) -> None:
     path, link = tmp_path / "a.json", tmp_path / "link.json"
     path.write_text("0")
