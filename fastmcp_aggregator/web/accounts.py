@@ -57,8 +57,8 @@ required></label></p><p><button>Go on</button></p></form>"""
 class AccountPages:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._accounts = hub.accounts
-        self._logins = hub.logins
+        self._accounts = hub.backend.accounts
+        self._logins = hub.backend.logins
         self._sites = AccountSites(hub)
         self._auth = hub.auth
         public = urlsplit(hub.settings.public_url or "")
