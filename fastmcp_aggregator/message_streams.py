@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -74,7 +74,7 @@ class MessageReader(_Stream):
     rejects is dropped. A line that `take` takes is not read here; it is asked while no line before is waiting, and
     `on_busy` is told of the others.
     `checked` is given each line of more than `unchecked_bytes` before it is parsed, and tells what is read in its
-    place, or None. `on_end` is told when all lines before the end were delivered.
+    place, or None; nothing else is read until then. `on_end` is told when all lines before the end were delivered.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MessageReader(_Stream):
         admit: Callable[[Any], bool] = lambda _: True,
         *,
         take: Callable[[bytes], bool] = lambda _: False,
-        checked: Callable[[bytes], bytes | None] = lambda line: line,
+        checked: Callable[[bytes], Awaitable[bytes | None]] | None = None,
         unchecked_bytes: float = math.inf,
         questionable: type = object,
         on_busy: Callable[[list[bytes]], None] = lambda _: None,
@@ -156,7 +156,12 @@ class MessageReader(_Stream):
         while True:
             while self._lines and self._batch:
                 self._batch -= 1
-                item = self._next_message()
+                line = self._next_line()
+                if len(line) <= self._unchecked_bytes or self._checked is None:
+                    item = self._message(line)
+                else:
+                    short = await self._checked(line)
+                    item = None if short is None else self._message(short)
                 if item is not None:
                     if type(item.message) in _UNASKED:
                         # A notification costs as much as a batch, and nobody waits for it. What a request is about is
@@ -182,15 +187,15 @@ class MessageReader(_Stream):
         self._size = 0
         self.feed_end()
 
-    def _next_message(self) -> SessionMessage | None:
-        fed = self._lines.popleft()
-        self._size -= len(fed)
+    def _next_line(self) -> bytes:
+        line = self._lines.popleft()
+        self._size -= len(line)
         if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
             self._flow.resume_reading()
-        line = fed if len(fed) <= self._unchecked_bytes else self._checked(fed)
-        if line is None:
-            return None
+        return line
+
+    def _message(self, line: bytes) -> SessionMessage | None:
         try:
             message = read_message(line)
         except ValueError:

@@ -22,7 +22,6 @@ _COMMANDS_OF_OTHERS = {
     "add": "import",
     "create": "new",
     "doctor": "check",
-    "help": "--help",
     "init": "new",
     "inspect": "list",
     "ls": "list",
@@ -32,7 +31,6 @@ _COMMANDS_OF_OTHERS = {
     "run": "serve",
     "start": "serve",
     "tools": "list",
-    "version": "--version",
     "validate": "check",
 }
 """What other programs call our commands."""

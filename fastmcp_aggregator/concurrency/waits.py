@@ -1,8 +1,12 @@
-"""Waiting for the first of several events."""
+"""Waiting for the first of several events, and for what is done in steps between which others have their turns."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 async def wait_first(*events: asyncio.Event, timeout: float | None = None) -> None:
@@ -15,3 +19,14 @@ async def wait_first(*events: asyncio.Event, timeout: float | None = None) -> No
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def in_turns(steps: Generator[None, None, T]) -> T:
+    """What comes of these steps. Others have a turn after each but the last."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)

@@ -26,6 +26,8 @@ Outcome = Literal["ok", "tool_error", "input_required", "task", "error", "denied
 our JSON-RPC error; `denied`: a policy refused it.
 """
 
+_LONG = 1024 * 1024
+
 
 @dataclass(eq=False)  # not frozen, for one is made for each call
 class CallEnd:
@@ -39,13 +41,13 @@ class CallEnd:
 
     @cached_property
     def response_bytes(self) -> int:
-        """The result's size as JSON; 0 without one. One with too many parts is measured as it came."""
+        """The result's size as JSON; 0 without one. One that is long, or has many parts, is measured as it came."""
         if self.result is None:
             return 0
         if not isinstance(self.result, Raw):
             return json_size(self.result)
         text = raw_json.bytes_of(self.result)
-        if has_too_many_parts(text, ANSWER_PARTS_LIMIT):
+        if len(text) > _LONG or has_too_many_parts(text, ANSWER_PARTS_LIMIT):
             return len(text)
         if b"\\u" not in text and b"\\/" not in text:  # it is written as we would write it, but for spaces
             return raw_json.compact_size(text)

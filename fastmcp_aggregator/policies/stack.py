@@ -116,8 +116,8 @@ class Admission:
             self.record()
         return result
 
-    def ended(self, result: Result, whole: Raw | None = None) -> None:
-        """The call has a result; `whole` is the same as it came, where not all of its parts are decoded."""
+    def ended(self, result: Result, whole: Raw | Result | None = None) -> None:
+        """The call has a result; `whole` is the same as it came, where it is not what the client gets."""
         if self.passed or self.recorders:
             seconds = time.monotonic() - self._call.began
             outcome = outcome_of(self._call, result)

@@ -6,7 +6,8 @@ read) is refused here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import codecs
+from collections.abc import Callable, Generator
 from typing import Any, Literal
 
 import msgspec
@@ -45,7 +46,12 @@ class Envelope(msgspec.Struct, gc=False):
     method: str | None = None
 
 
-_BRACE = ord("{")
+_BRACE, _QUOTE = ord("{"), ord('"')
+_TEXTS = ("text", "data", "blob")
+"""What is long in content."""
+_SHORT = 4096
+"""Bytes of a text that is decoded with the rest."""
+_SLICE = 1024 * 1024
 _MOST_BRACKETS = 100
 """Of a text that is surely not nested too deeply."""
 _MOST_DIGITS = 4300
@@ -55,9 +61,12 @@ _REQUEST = msgspec.json.Decoder(RequestLine)
 _ANSWER = msgspec.json.Decoder(AnswerLine)
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
+_OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])
 # C functions, where that is possible: they are on the way of every call.
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON as bytes; parts that were not decoded stay as they came."""
+encode_lines: Callable[[Any], bytes] = msgspec.json.Encoder().encode_lines
+"""The same for each of some values, with line breaks behind them."""
 encode_sorted: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
 """The same, with the keys of objects in order."""
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
@@ -83,9 +92,47 @@ def read_answer(text: bytes) -> AnswerLine:
     return _ANSWER.decode(text)
 
 
+def is_result(answer: AnswerLine) -> bool:
+    """Whether there is an object as the result, and nothing else."""
+    result = answer.result
+    is_alone = isinstance(result, Raw) and answer.method is UNSET and answer.error is UNSET
+    return is_alone and is_object(result)
+
+
+def reading_answer(text: bytes) -> Generator[None, None, AnswerLine]:
+    """The same in steps. Raises: Malformed."""
+    if not text.isascii():
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(text), _SLICE):
+            decoder.decode(text[start : start + _SLICE])
+            yield
+        decoder.decode(b"", final=True)
+    yield
+    return _ANSWER.decode(text)
+
+
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded, without line breaks. Raises: Malformed."""
     return _PARTS.decode(_readable(text))
+
+
+def decode_but_texts(raw: Raw) -> list[dict[str, Any]]:
+    """Decode a list of objects, but for what is long in them, or in objects in them. Raises: Malformed."""
+    return [{name: _decoded_but_texts(name, value) for name, value in item.items()} for item in _OBJECTS.decode(raw)]
+
+
+def _decoded_but_texts(name: str, value: Raw) -> Any:
+    if _is_long_text(name, value):
+        return value
+    if len(memoryview(value)) <= _SHORT or not is_object(value):
+        return decode(value)
+    parts = read_parts(value)
+    return {each: part if _is_long_text(each, part) else decode(part) for each, part in parts.items()}
+
+
+def _is_long_text(name: str, value: Raw) -> bool:
+    view = memoryview(value)
+    return name in _TEXTS and len(view) > _SHORT and view[0] == _QUOTE
 
 
 def decode_as_read(raw: Raw) -> Any:

@@ -11,6 +11,7 @@ from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.front.wire.errors import too_many_parts
+from fastmcp_aggregator.protocol import parts
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
 MANY: dict[str, Any] = {
@@ -22,9 +23,13 @@ MANY: dict[str, Any] = {
     "names of quotes": {'"\\' * number: "\\" for number in range(1, 300)} | {"": [[]] * PARTS_LIMIT},
     "long number": [0] * PARTS_LIMIT + [10**1000],
     "long numbers": [10**990] * 60,
+    "a long number from one slice to the next": ["x" * (64 * 1024 - 700), 10**1200],
+    "lists behind texts of backslashes": ["\\" * number for number in range(500)] + [[]] * PARTS_LIMIT,
 }
 FEW: dict[str, Any] = {
     "text": '[{"a": [1, 2]}, \\"' * PARTS_LIMIT,
+    "text of 5 MiB": '[{"a": [1, 2]}, \\"' * 350_000,
+    "image": {"data": "iVBOR," * 1_000_000},
     "text of backslashes": "\\" * PARTS_LIMIT + ',"' * PARTS_LIMIT,
     "digits as text": "7" * (2 * PARTS_LIMIT),
     "long numbers": [10**90] * 1000,
@@ -47,6 +52,17 @@ def test_what_would_cost_too_much_to_parse_is_told_from_its_bytes(arguments: Any
 @pytest.mark.parametrize("arguments", FEW.values(), ids=FEW)
 def test_what_is_long_and_has_few_parts_is_not_refused(arguments: Any) -> None:
     assert not has_too_many_parts(json.dumps(arguments).encode())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64])
+@pytest.mark.parametrize(
+    "text", ['"\\\\",[1]', '"\\"",{"a":[2]}', 'x"y,\\\\\\"[,"[3],', "[4,5" + "6" * 200, '"a' + "\\" * 130 + '",[7]']
+)
+def test_where_a_slice_ends_does_not_matter(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = (text * 20).encode()
+    least = next(limit for limit in range(1000) if not has_too_many_parts(message, limit))
+    monkeypatch.setattr(parts, "_SLICE", size)
+    assert [has_too_many_parts(message, limit) for limit in (least - 1, least)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, JSONRPCError, JSONRPCResponse
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from fastmcp_aggregator.children.session.ownership import (
     ActivityDeadline,
@@ -30,7 +30,8 @@ from fastmcp_aggregator.children.session.ownership import (
     Ownership,
     send_in_context,
 )
-from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS, is_too_large
+from fastmcp_aggregator.children.session.parts import LONG, TOO_MANY_PARTS, is_too_large, looking_for_parts
+from fastmcp_aggregator.concurrency.waits import in_turns
 from fastmcp_aggregator.message_streams import LineWriter
 from fastmcp_aggregator.pipe.joined_writes import JoinedWrites
 from fastmcp_aggregator.protocol import raw_json
@@ -71,6 +72,7 @@ class DirectRequest:
         "_questions",
         "_timeouts",
         "_waiter",
+        "has_many_parts",
         "id",
         "outcome",
         "requester",
@@ -83,6 +85,8 @@ class DirectRequest:
         """Among those of its channel."""
         self.requester = requester
         self.outcome: DirectOutcome | None = None
+        self.has_many_parts: bool | None = None
+        """Whether the result has too many to be decoded; None: that is not known."""
         self._kept: deque[_Told | _Question] = deque()
         """What the child has said about it, in order, until it is adopted."""
         self._channel = channel
@@ -117,7 +121,7 @@ class DirectRequest:
                 return result
             case raw:
                 assert isinstance(raw, Raw)
-                if is_too_large(raw_json.bytes_of(raw)):
+                if is_too_large(raw_json.bytes_of(raw)) if self.has_many_parts is None else self.has_many_parts:
                     raise MCPError(INTERNAL_ERROR, TOO_MANY_PARTS)
                 result = raw_json.decode_as_read(raw)
                 assert isinstance(result, dict)
@@ -299,17 +303,37 @@ class PipeRequests:
         return request
 
     def take(self, line: bytes) -> bool:
-        """Whether a line is the result of a request sent here; then it is settled. All else is the session's."""
-        if not self._pending or line.find(b"\r", 0, -1) >= 0:  # which some clients take for the end of a line
+        """Whether a line is the result of a request sent here; then it is settled. All else is the session's, and what
+        is long is to be given to `take_long`.
+        """
+        if not self._pending or len(line) > LONG or _is_of_several(line):
             return False
         try:
             answer = raw_json.read_answer(line)
         except raw_json.Malformed:
             return False
-        result = answer.result
-        if not isinstance(result, Raw) or answer.method is not UNSET or answer.error is not UNSET:
+        if not raw_json.is_result(answer):
             return False
-        return raw_json.is_object(result) and self._settle(answer.id, result.copy())
+        assert isinstance(answer.result, Raw)
+        return self._settle(answer.id, answer.result.copy())
+
+    async def take_long(self, line: bytes) -> bool:
+        """The same for a long line. Others have their turns meanwhile."""
+        if not self._pending or _is_of_several(line):
+            return False
+        try:
+            answer = await in_turns(raw_json.reading_answer(line))
+        except raw_json.Malformed:
+            return False
+        request = self._pending.get(coerce_request_id(answer.id))
+        if request is None or not raw_json.is_result(answer):
+            return False
+        assert isinstance(answer.result, Raw)
+        result = answer.result.copy()
+        request.has_many_parts = await in_turns(looking_for_parts(line))
+        await asyncio.sleep(0)
+        self._settle(answer.id, result)
+        return True
 
     def take_message(self, message: object) -> bool:
         """The same for a message that the session's reader has decoded, which may be an error."""
@@ -407,3 +431,8 @@ class _TimeoutsByLength(dict[float, Timeouts]):
     def __missing__(self, seconds: float) -> Timeouts:
         timeouts = self[seconds] = Timeouts(seconds)
         return timeouts
+
+
+def _is_of_several(line: bytes) -> bool:
+    """Whether some clients would take it for more than one, which end at a carriage return."""
+    return line.find(b"\r", 0, -1) >= 0

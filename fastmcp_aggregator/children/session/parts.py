@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from mcp_types import INTERNAL_ERROR
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS
 from fastmcp_aggregator.protocol import raw_json
-from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT, DIGITS_LIMIT, has_too_many_parts
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT, DIGITS_LIMIT, counting, has_too_many_parts
 
 TOO_MANY_PARTS = (
     f"response too large: more than {ANSWER_PARTS_LIMIT} values, or a number of more than {DIGITS_LIMIT} digits, or "
     "many long ones"
 )
+LONG = 1024 * 1024
+"""Bytes of a message that is worked on in more than one turn of the event loop."""
 _REFUSED_METHOD = "request with too many values"
 """What a request of the child's becomes, so that it is answered with an error."""
 
@@ -21,6 +24,11 @@ _REFUSED_METHOD = "request with too many values"
 def is_too_large(message: bytes) -> bool:
     """Whether a child's message would cost too much to parse."""
     return has_too_many_parts(message, ANSWER_PARTS_LIMIT)
+
+
+def looking_for_parts(message: bytes) -> Generator[None, None, bool]:
+    """The same in steps."""
+    return counting(message, ANSWER_PARTS_LIMIT)
 
 
 def in_place_of(message: bytes) -> bytes | None:

@@ -22,8 +22,9 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
 from fastmcp_aggregator.children.session.direct import PipeRequests
-from fastmcp_aggregator.children.session.parts import in_place_of, is_too_large
+from fastmcp_aggregator.children.session.parts import LONG, in_place_of, looking_for_parts
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure
+from fastmcp_aggregator.concurrency.waits import in_turns
 from fastmcp_aggregator.message_streams import FlowControl, LineWriter, MessageReader
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol import raw_json
@@ -112,10 +113,15 @@ class WatchedTransport(ClientTransport):
         self.on_excess()
         return False
 
-    def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
+    async def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
         """What is parsed in place of a line: of one with too many parts nothing is, unless it is passed on as it is."""
+        is_long = len(line) > LONG
+        if is_long and self.direct is not None and await self.direct.take_long(line):
+            return None
         self.on_long(len(line))
-        if not is_too_large(line):
+        if not await in_turns(looking_for_parts(line)):
+            if is_long:
+                await asyncio.sleep(0)
             return line
         if self.direct is not None and self.direct.take(line):
             return None

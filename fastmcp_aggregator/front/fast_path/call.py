@@ -204,8 +204,7 @@ class FastCall:
         assert self.admission is not None
         assert self.started is not None
         try:
-            whole = outcome if isinstance(outcome, Raw) else Raw(raw_json.encode(outcome))
-            result = self._shape(self, raw_json.read_parts(whole))
+            result = self._shape(self, raw_json.read_parts(outcome) if isinstance(outcome, Raw) else outcome)
             if result is None:
                 return False
             response = self.origin.encoded(result)
@@ -215,7 +214,7 @@ class FastCall:
         self.target.child.calls.complete(self.started)
         admission, self.started, self.admission = self.admission, None, None
         try:
-            admission.ended(result, whole)
+            admission.ended(result, outcome)
         except Exception as error:
             admission.record()
             self.refusal = self.unexpected(error)

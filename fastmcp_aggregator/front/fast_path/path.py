@@ -373,14 +373,17 @@ class FastPath:
         return refusal
 
     def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
-        """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them."""
-        looked_at = [name for name in _LOOKED_AT if name in result]
+        """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them; of a
+        remote server's, all are.
+        """
+        looked_at = [name for name in _LOOKED_AT if isinstance(result.get(name), Raw)]
         target = fast.target
         part = target.addressed
-        if part in result and (
-            target.is_resource or (target.publish is not None and _may_address(raw_json.bytes_of(result[part])))
-        ):
-            looked_at.append(part)
+        if part and isinstance(result.get(part), Raw) and (target.is_resource or target.publish is not None):
+            if fast.started is not None and fast.started.request.has_many_parts is False:  # so it is a long one
+                result[part] = raw_json.decode_but_texts(result[part])
+            elif target.is_resource or _may_address(raw_json.bytes_of(result[part])):
+                looked_at.append(part)
         for name in looked_at:
             text = raw_json.bytes_of(result[name])
             if len(text) > ANSWER_PARTS_LIMIT and is_too_large(text):
