@@ -28,6 +28,7 @@ _BATCH = 16
 """Lines that are parsed before the event loop runs other tasks."""
 _UNASKED = frozenset({JSONRPCNotification, JSONRPCRequest})
 """The messages that are no answers."""
+_MESSAGES = jsonrpc_message_adapter.validator
 
 
 class FlowControl(Protocol):
@@ -259,7 +260,8 @@ def read_message(text: bytes) -> JSONRPCMessage:
     Raises:
         ValueError: it is none.
     """
-    return jsonrpc_message_adapter.validate_python(from_json(text), by_name=False)
+    message: JSONRPCMessage = _MESSAGES.validate_python(from_json(text), by_name=False)
+    return message
 
 
 def encode(message: Any) -> bytes:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -84,8 +83,10 @@ class Outbox:
         try:
             while self._waiting:
                 action = self._waiting.popleft()
-                with suppress(OSError, MCPError):
+                try:
                     await action()
+                except (OSError, MCPError):
+                    logger.debug("a message has not reached the client", exc_info=True)
         finally:
             self._sending = None
 

@@ -111,19 +111,16 @@ class Pipeline:
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Handle one request. It is the error boundary too: the text of an unhandled exception is not for clients."""
+        fast: FastCall | None = None
         try:
-            return await self._answer(ctx, call_next)
+            if ctx.request_id is None:
+                return await self._notified(ctx, call_next)
+            fast = taken_over_call(ctx) if self.fast_path.is_on else None
+            return await self._serve(ctx, call_next, fast)
         except (MCPError, ValidationError):
             raise
         except Exception as error:
             raise errors.unexpected(error, ctx.method) from None
-
-    async def _answer(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        if ctx.request_id is None:
-            return await self._notified(ctx, call_next)
-        fast = taken_over_call(ctx) if self.fast_path.is_on else None
-        try:
-            return await self._serve(ctx, call_next, fast)
         finally:
             if fast is not None:
                 fast.abandon()  # unless it was resumed
@@ -258,13 +255,13 @@ class Pipeline:
         call = Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema, is_inner=True)
         return await self.serve(call)
 
-    async def _forward(self, caller: Caller, params: Params, target: Target) -> Result:
+    def _forward(self, caller: Caller, params: Params, target: Target) -> Awaitable[Result]:
         """Make a call of a request, and serve it; the result for the client."""
         call = Call(caller, target.child, caller.method, params, target.address, self._group_id, target.input_schema)
         is_collecting = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
         if is_collecting and caller.ctx is not None:
-            return await self._published(target, in_span(caller.ctx, lambda: described(call, self.serve(call))))
-        return await self._published(target, self.serve(call))
+            return self._published(target, in_span(caller.ctx, lambda: described(call, self.serve(call))))
+        return self._published(target, self.serve(call))
 
     async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
         """The result for the client, or the error, with the addresses that it can use."""

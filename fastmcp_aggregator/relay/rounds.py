@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -151,7 +151,7 @@ class Rounds:
         raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
 
 
-async def send(child: Child, call: Call, params: Params, owner: Owner) -> Result:
+def send(child: Child, call: Call, params: Params, owner: Owner) -> Awaitable[Result]:
     """Send a request to a child once, unless that is done already; its result as it came.
 
     Raises:
@@ -161,8 +161,8 @@ async def send(child: Child, call: Call, params: Params, owner: Owner) -> Result
     started, call.started = call.started, None
     told = forwarded(child, params, call.address)
     if started is not None:
-        return await child.calls.adopt(started, told, owner)
-    return await child.calls.request(call.method, told, owner=owner, spent=call.spent)
+        return child.calls.adopt(started, told, owner)
+    return child.calls.request(call.method, told, owner=owner, spent=call.spent)
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:

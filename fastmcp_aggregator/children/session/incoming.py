@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from mcp.shared.exceptions import MCPError
@@ -140,10 +140,12 @@ class Incoming:
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
         request = self._ownership.request_of(related)
         while owner is not None:
-            with suppress(AskedTooLate), self._open_question(request, method, params), _until_over(related):
-                return await owner.ask(method, params, on_progress)
-            request = self._ownership.after_giving_up(request) if related is None else None
-            owner = request.owner if request is not None else None
+            try:
+                with self._open_question(request, method, params), _until_over(related):
+                    return await owner.ask(method, params, on_progress)
+            except AskedTooLate:
+                request = self._ownership.after_giving_up(request) if related is None else None
+                owner = request.owner if request is not None else None
         raise AskedTooLate
 
     @contextmanager

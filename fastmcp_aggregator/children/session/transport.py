@@ -95,11 +95,11 @@ class WatchedTransport(ClientTransport):
 
         Answers to direct requests are not the session's.
         """
-        if self.direct is not None and self.direct.take_message(message):
-            return False
         if isinstance(message, JSONRPCRequest):
             return self._admits_request()
-        if not isinstance(message, JSONRPCNotification) or self._notifications.take(time.monotonic()):
+        if not isinstance(message, JSONRPCNotification):
+            return self.direct is None or not self.direct.take_message(message)
+        if self._notifications.take(time.monotonic()):
             return True
         if kinds := CHANGED_KINDS.get(message.method):
             self.on_list_changed(kinds)
