@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
+import struct
 import sys
+from typing import Any
 
 from fastmcp_aggregator.errors import AggregatorError
 
@@ -24,10 +27,44 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise AggregatorError(f"cannot listen on {host}, port {port}: {reason}{advice}") from None
 
 
-def _listen(family: int, address: tuple[str, int]) -> socket.socket:
+_MANY_WAIT = 16
+"""Connections in the system's queue: more come than are accepted, of which one is in a turn of the event loop."""
+_MOST_AT_ONCE = 64
+"""Connections that are closed before the event loop goes on."""
+_QUEUE_LENGTH = struct.Struct("24xI")
+"""Where a listening socket's `tcp_info` has it (`tcpi_unacked`)."""
+
+
+class Listener(socket.socket):
+    """A listening socket that closes, while many wait in its queue, those connections whose clients have ended them:
+    else who only connects and leaves would have all others wait behind what takes ten times as long. On Linux.
+    """
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        for _ in range(_MOST_AT_ONCE):
+            connection, address = super().accept()
+            if sys.platform != "linux" or not _is_ended(connection) or self._queue_length() <= _MANY_WAIT:
+                return connection, address
+            connection.close()
+        raise BlockingIOError
+
+    def _queue_length(self) -> int:
+        info = self.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUE_LENGTH.size)
+        length: int = _QUEUE_LENGTH.unpack(info)[0]
+        return length
+
+
+def _is_ended(connection: socket.socket) -> bool:
+    """Whether the client sends no more, or is gone."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _listen(family: int, address: tuple[str, int]) -> Listener:
     # With the protocol named, which `socket.create_server` does not: only then does asyncio turn Nagle's algorithm off,
     # which holds back the second part of an answer for 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform != "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

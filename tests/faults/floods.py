@@ -61,6 +61,11 @@ class Flood:
     connections: int = CONNECTIONS
     pipelined: int = 1
     """Requests that are sent at once on each of them."""
+    host: str = "127.0.0.1"
+    chunk: int = 0
+    """Bytes of each chunk of a body; 0: its length is told before."""
+    leaves_after: int | None = None
+    """Bytes of a request that are sent before the connection is closed, without an answer."""
     is_dropped: bool = False
     """Whether the connection is closed after the head of an answer, and opened anew."""
     pause: float = 0.0
@@ -68,6 +73,7 @@ class Flood:
     is_slow_to_read: bool = False
     has_session: bool = False
     """Whether it is sent in a session, which is opened first."""
+    has_fast_path: bool = True
     subscribed: int = 0
     """Sessions that are opened before, and subscribe to a resource."""
     has_all_roles: bool = False
@@ -81,7 +87,10 @@ NOTIFICATION: Body = {
     "method": "notifications/progress",
     "params": {"progressToken": "x", "progress": 1, "z": [json.loads("[" * 90 + "]" * 90) for _ in range(500)]},
 }
+NESTED = json.loads('{"a":' * 90 + "1" + "}" * 90)
 LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
+PIPELINED: Any = {"connections": 200, "pipelined": 60, "gets": None}
+"""More than may wait on a connection, which is closed then."""
 FLOODS = {
     "calls over the limit": Flood(QUICK, settings=LIMITS),
     "wrong credentials": Flood(QUICK, authorization="Bearer wrong", gets=401),
@@ -109,11 +118,27 @@ FLOODS = {
         {}, "/dashboard/state", "GET", settings={**LARGE_LIST, "dashboard": "true"}, has_all_roles=True
     ),
     "notifications into a session": Flood(NOTIFICATION, "/mcp", has_session=True, gets=202),
+    "values into a session": Flood(
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"x": [NESTED] * 400}}},
+        "/mcp",
+        has_session=True,
+        has_fast_path=False,
+    ),
     "updates for 300 sessions": Flood(
         {"name": "a:play", "arguments": {"script": [{"update": "note:///a"}]}},
         settings={"entries": {"a": talking(), "b": lean()}},
         subscribed=300,
     ),
+    "a wrong key, pipelined": Flood(QUICK, authorization=f"Bearer {new_key('eve', None, None)[0]}", **PIPELINED),
+    "unknown paths, pipelined": Flood({}, "/unknown", keys=0, **PIPELINED),
+    "the page, pipelined": Flood({}, "/", "GET", keys=0, **PIPELINED),
+    "a foreign Host, pipelined": Flood({}, "/health", "GET", keys=0, host="evil.example.com", **PIPELINED),
+    "connections that are left at once": Flood(QUICK, keys=0, connections=64, leaves_after=0, gets=None),
+    "half a request on each connection": Flood(QUICK, keys=0, connections=64, leaves_after=60, gets=None),
+    "a request on each connection that is left at once": Flood(
+        QUICK, keys=0, connections=64, leaves_after=MIB, gets=None
+    ),
+    "bodies in chunks of a byte": Flood({"name": "a:echo", "arguments": {"text": "x" * 30_000}}, chunk=1),
     "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001, gets=None),
     "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True, gets=None),
 }
@@ -224,11 +249,17 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
     statuses: Counter[int] = Counter()
     began = asyncio.get_running_loop().time()
     body = json.dumps(flood.body).encode() if flood.method == "POST" else b""
+    parts = [body[at : at + flood.chunk] for at in range(0, len(body), flood.chunk)] if flood.chunk else []
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [*parts, b""])
 
     async def repeat(authorization: str) -> None:
-        head = f"{flood.method} {flood.path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        head = (
+            f"{flood.method} {flood.path} HTTP/1.1\r\nHost: {flood.host}:{port}\r\nContent-Type: application/json\r\n"
+        )
         head += "Accept: application/json, text/event-stream\r\n"
-        head += f"Content-Length: {len(body)}\r\n" if body else ""
+        head += "" if flood.has_fast_path else "Last-Event-ID: x\r\n"
+        framing = "Transfer-Encoding: chunked" if flood.chunk else f"Content-Length: {len(body)}"
+        head += f"{framing}\r\n" if body else ""
         head += f"Authorization: {authorization}\r\n" if authorization else ""
         if flood.has_session:
             head += f"Mcp-Session-Id: {await new_session(port, authorization)}\r\n"
@@ -239,6 +270,11 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
                 reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=8 * MIB)
                 try:
                     while True:
+                        if flood.leaves_after is not None:
+                            writer.write((f"{head}\r\n".encode() + body)[: flood.leaves_after])
+                            await asyncio.sleep(0)
+                            statuses[0] += 1
+                            break
                         for _ in range(flood.pipelined):
                             await send(writer, f"{head}\r\n".encode())
                         for _ in range(flood.pipelined):
@@ -253,7 +289,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
 
     async def send(writer: asyncio.StreamWriter, head: bytes) -> None:
         if not flood.pause:
-            writer.write(head + body)
+            writer.write(head + (chunks if flood.chunk else body))
             return
         writer.write(head)
         for at in range(len(body)):

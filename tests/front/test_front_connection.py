@@ -284,6 +284,35 @@ async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addre
     assert not reads._spent
 
 
+async def test_a_body_in_many_small_chunks_is_parsed_by_and_by_and_whoever_brings_none_goes_first() -> None:
+    got: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        got.append(size)
+        await answer(scope, receive, send)
+
+    reads = Reads()
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    floods = [connected(app, reads)[1] for _ in range(20)]
+    for flood in floods:
+        flood.data_received(head + b"1\r\nx\r\n" * 20_000)
+    assert len(floods[0].cycle.body) < 2000
+    _, other = connected(app, reads)
+    other.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody")
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert other.cycle
+    assert len([flood for flood in floods if flood.cycle]) < 5
+    for flood in floods:
+        flood.data_received(b"2\r\nyz\r\n0\r\n\r\n")
+    await until(lambda: len(got) == 21)
+    assert sorted(got) == [4] + [20_002] * 20
+
+
 def after_others() -> Reads:
     """In a turn in which others have brought as much as is parsed."""
     reads = Reads()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fastmcp_aggregator.front.http.boundary import Pace
+from fastmcp_aggregator.front.http.gate import CONNECTION
 
 
 async def nothing(*_: Any) -> None: ...
@@ -89,6 +91,31 @@ async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
         await asyncio.sleep(0)
     assert all(task.done() for task in tasks)
     assert not any(task.cancelled() for task in tasks[2 * Pace.most :])
+
+
+@dataclass
+class Connection:
+    address: str
+
+
+async def test_requests_begin_by_their_addresses_in_turn() -> None:
+    begun, gate = list[str](), asyncio.Event()
+
+    async def app(scope: Any, *_: Any) -> None:
+        begun.append(scope["path"])
+        await gate.wait()
+
+    pace = Pace(app)
+    comes = [("flood", Connection("a"))] * 100 + [("other", Connection("b"))] * 2
+    scopes = [{**request("POST", path), CONNECTION: connection} for path, connection in comes]
+    tasks = [asyncio.create_task(pace(scope, nothing, nothing)) for scope in scopes]  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert begun.count("other") == 2
+    assert begun.count("flood") < 30
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert begun.count("flood") == 100
 
 
 async def test_it_begins_anew_after_a_pause() -> None:

@@ -29,6 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fastmcp_aggregator.concurrency import limiter
+from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
 from fastmcp_aggregator.front.http.gate import (
@@ -188,7 +189,8 @@ class ErrorBoundary:
 
 class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
-    in order. After a turn that was short there are twice as many, for each turn costs something.
+    by the addresses that they come from in turn. After a turn that was short there are twice as many, for each turn
+    costs something.
 
     So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
     is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
@@ -209,16 +211,21 @@ class Pace:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "GET":
-            await (self._looks if is_look(scope) else self._turns).take()
+            await (self._looks.take() if is_look(scope) else self._turns.take(_address_of(scope)))
             await self._app(scope, receive, send)
             return
         self._served += 1
         try:
             if self._served > self.most:
-                await self._turns.take()
+                await self._turns.take(_address_of(scope))
             await self._app(scope, receive, send)
         finally:
             self._served -= 1
+
+
+def _address_of(scope: Scope) -> Holder:
+    """Where a request comes from, if our server runs the app; None elsewhere, and of a proxy."""
+    return getattr(scope.get(CONNECTION), "address", None)
 
 
 _SHORT = 0.003
@@ -234,10 +241,10 @@ class Lane:
         self._most_after_short = most_after_short
         self.begun = 0
         self._turn_began = 0.0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[Holder, deque[asyncio.Future[None]]] = {}
 
-    async def take(self) -> None:
-        """Wait until one may begin."""
+    async def take(self, holder: Holder = None) -> None:
+        """Wait until one of this holder may begin."""
         loop = asyncio.get_running_loop()
         if not self.begun:
             self._room, self._turn_began = self._most, loop.time()
@@ -246,7 +253,7 @@ class Lane:
             self.begun += 1
             return
         begins: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(begins)
+        self._waiting.setdefault(holder, deque()).append(begins)
         await begins
 
     def _next(self) -> None:
@@ -256,7 +263,11 @@ class Lane:
         self._turn_began = now
         self.begun = 0
         while self._waiting and self.begun < self._room:
-            begins = self._waiting.popleft()
+            holder = next(iter(self._waiting))
+            queue = self._waiting.pop(holder)
+            begins = queue.popleft()
+            if queue:
+                self._waiting[holder] = queue  # behind the others
             if not begins.done():  # its request was cancelled
                 begins.set_result(None)
                 self.begun += 1

@@ -63,6 +63,14 @@ _PER_TURN = 16 * 1024
 """Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
 _OF_HEAD = 512
 """What a head costs beside its bytes, in bytes."""
+_OF_LINE = 10
+"""What a line costs: a chunk of a body has two."""
+_MANY_LINES = 1024
+"""In what is parsed in a turn: chunks of few bytes, or others as short."""
+_PIECE = 4 * 1024
+"""Bytes that are parsed before it is looked how many parts of a body they were."""
+_MOST_PARTS = 512
+"""Parts of a body that are taken in a turn: less than a millisecond."""
 _MOST_HELD = 1024 * 1024
 """Bytes of a connection that wait to be parsed, at most."""
 _FRAMING = 10
@@ -78,7 +86,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 class Reads:
     """Has only so much parsed in each turn of the event loop, whatever all connections bring at once; those that wait
-    take turns by their addresses, and there those with one request with those that bring several.
+    take turns by their addresses, and there those with one request with those that bring several, or many small chunks.
     """
 
     def __init__(self) -> None:
@@ -97,8 +105,9 @@ class Reads:
 
     def put(self, connection: ClientConnection) -> None:
         """Have what it holds parsed when it is its turn, as `take` has refused it."""
-        has_several = connection.held.count(_HEAD_END) > 1
-        self._waiting.setdefault((connection.address, has_several), deque()).append(connection)
+        first = connection.held[:_PER_TURN]
+        has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
+        self._waiting.setdefault((connection.address, has_many), deque()).append(connection)
 
     def _next(self) -> None:
         self._spent = 0
@@ -116,7 +125,8 @@ class Reads:
 
 def _cost(data: bytes) -> int:
     """What it takes to parse it, in bytes; those of bodies take little."""
-    return 1 + min(len(data), _PER_TURN) + data.count(_HEAD_END) * _OF_HEAD
+    data = data[:_PER_TURN]
+    return 1 + len(data) + data.count(_HEAD_END) * _OF_HEAD + data.count(b"\n") * _OF_LINE
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -131,6 +141,8 @@ class ClientConnection(HttpToolsProtocol):
     """Of a request that waits to be refused."""
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
+    _parts = 0
+    """Of bodies, among what was parsed last."""
     held = b""
     """What has come and is not parsed yet."""
 
@@ -177,7 +189,10 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.held and self._reads.take(data):
             self._take(data)
-            return
+        else:
+            self._hold(data)
+
+    def _hold(self, data: bytes) -> None:
         is_first = not self.held
         self.held += data
         if is_first:
@@ -193,6 +208,17 @@ class ClientConnection(HttpToolsProtocol):
             self._take(held)
 
     def _take(self, data: bytes) -> None:
+        """Parse it; of a body in many small chunks, what there is time for now."""
+        self._parts = 0
+        for at in range(0, len(data), _PIECE):
+            if self.transport.is_closing():
+                return
+            if self._parts >= _MOST_PARTS:
+                self._hold(data[at:])
+                return
+            self._take_piece(data[at : at + _PIECE])
+
+    def _take_piece(self, data: bytes) -> None:
         self._overhead += len(data)
         try:
             self._parse(data)
@@ -259,6 +285,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._overhead -= len(body) * _FRAMING
+        self._parts += 1
         super().on_body(body)
 
     def on_message_complete(self) -> None:
