@@ -28,9 +28,6 @@ from fastmcp_aggregator.files.followed import FollowedFiles, RefusedFile
 from fastmcp_aggregator.groups import DEFAULT_GROUP, Group, Groups, load_groups
 from fastmcp_aggregator.groups.missing_tools import MissingTools
 from fastmcp_aggregator.libraries import OF_SERVING, require_parts
-from fastmcp_aggregator.oauth.accounts import Accounts
-from fastmcp_aggregator.oauth.logins import Logins
-from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.settings.model import AggregatorSettings, load_settings
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -133,6 +130,11 @@ class Aggregator(VirtualServer):
         )
 
     @property
+    def backend(self) -> Backend:
+        """What all virtual servers share."""
+        return self._backend
+
+    @property
     def config(self) -> McpConfig:
         """The config in use."""
         return self._backend.config
@@ -183,16 +185,6 @@ class Aggregator(VirtualServer):
     def withdraw(self, server_key: str, tool: str, *, is_out: bool = True) -> None:
         """Take a tool out of service, by its server's own name, or put it back; until the program ends."""
         self._backend.withdraw(server_key, tool, is_out=is_out)
-
-    @property
-    def withdrawn(self) -> Mapping[str, Collection[str]]:
-        """The tools that are out of service, by server key."""
-        return self._backend.withdrawn
-
-    @property
-    def pins(self) -> Pins | None:
-        """The pins, if the settings name a file with some."""
-        return self._backend.pins
 
     def approve(self, server_key: str, looked_at: str | None = None) -> None:
         """Pin what a server offers now, in the file too; if that has the digest of what was looked at.
@@ -298,16 +290,6 @@ class Aggregator(VirtualServer):
     def is_starting(self) -> bool:
         """Whether some server is still in its first start. One that comes later, or again, does not count."""
         return self._backend.runtime is not None and self._backend.runtime.is_starting
-
-    @property
-    def accounts(self) -> Accounts:
-        """The accounts at remote servers with OAuth."""
-        return self._backend.accounts
-
-    @property
-    def logins(self) -> Logins:
-        """The logins of callers to servers at which they have accounts of their own."""
-        return self._backend.logins
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
         """Wait for the app to run; then the status of each child once its first start has succeeded or failed."""

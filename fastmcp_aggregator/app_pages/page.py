@@ -28,6 +28,8 @@ _BEFORE_THE_HEAD = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """All of it is optional in HTML; a script behind it is the first thing in the head."""
+_LONGEST_BEGINNING = 64 * 1024
+"""Characters of it. A script in front of what goes on longer is in the head, too; to find its end would take long."""
 _OWN_POLICY = re.compile(r"""<meta\b[^<>]*http-equiv\s*=\s*["']?content-security-policy""", re.IGNORECASE)
 _DIGEST = re.compile("digest|integrity|sha256", re.IGNORECASE)
 """Stands in names of members of a page's `_meta` by which its host may find that it was changed."""
@@ -93,7 +95,7 @@ def _with_script(part: dict[str, Any], names: PageNames) -> dict[str, Any]:
 def _inserted(html: str, names: PageNames) -> str:
     if len(html) > _MOST_CHARACTERS or _OWN_POLICY.search(html):
         return html
-    start = _BEFORE_THE_HEAD.match(html)
+    start = _BEFORE_THE_HEAD.match(html, 0, _LONGEST_BEGINNING)
     at = start.end() if start else 0
     return f"{html[:at]}{names.script}{html[at:]}"
 

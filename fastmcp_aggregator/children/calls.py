@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, definition_of
 from fastmcp_aggregator.children.breaker import Breaker
-from fastmcp_aggregator.children.progress import reporting
 from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
 from fastmcp_aggregator.children.session.ownership import ActivityDeadline, Owner
 from fastmcp_aggregator.children.session.session import ChildSession
@@ -34,8 +33,11 @@ from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, released_while_waiting
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
-from fastmcp_aggregator.protocol.methods import TOOLS_CALL
+from fastmcp_aggregator.protocol.methods import PROGRESS, TOOLS_CALL
 from fastmcp_aggregator.settings.options import ChildOptions
+
+_PACE = 1.0
+"""Seconds between two notifications that a child is still starting."""
 
 
 class Callee(Protocol):
@@ -239,11 +241,11 @@ class Calls:
         starting = f"server {child.key!r} is starting"
         if not child.settled.is_set():
             with released_while_waiting.get()():
-                await reporting(child.until_settled(), owner, starting)
+                await _reporting(child.until_settled(), owner, starting)
         child.wake()
         if was_woken := child.is_waking:
             with released_while_waiting.get()():
-                await reporting(self._until_awake(), owner, starting)
+                await _reporting(self._until_awake(), owner, starting)
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
         if child.session is None and not was_woken and child.trigger_retry():
@@ -464,6 +466,24 @@ class Calls:
             login_needed=why is not None and why.login_needed,
             public_reason=sentence(public),
         )
+
+
+async def _reporting(waiting: Coroutine[Any, Any, None], owner: Owner | None, message: str) -> None:
+    """Wait, and tell the owner so once a second.
+
+    Progress has to increase with each notification, and a server's own may begin at 0: so this ends below that.
+    """
+    if owner is None or not owner.wants_progress:
+        return await waiting
+    task = asyncio.ensure_future(waiting)
+    said = 0
+    try:
+        while not (await asyncio.wait({task}, timeout=_PACE))[0]:
+            said += 1
+            owner.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
+        return task.result()
+    finally:
+        task.cancel()
 
 
 class _ActivityDeadline:

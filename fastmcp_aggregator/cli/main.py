@@ -22,6 +22,7 @@ _COMMANDS_OF_OTHERS = {
     "add": "import",
     "create": "new",
     "doctor": "check",
+    "help": "--help",
     "init": "new",
     "inspect": "list",
     "ls": "list",
@@ -31,6 +32,7 @@ _COMMANDS_OF_OTHERS = {
     "run": "serve",
     "start": "serve",
     "tools": "list",
+    "version": "--version",
     "validate": "check",
 }
 """What other programs call our commands."""

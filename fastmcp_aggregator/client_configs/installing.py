@@ -67,12 +67,13 @@ class Change:
 def launch_command() -> list[str]:
     """The command that starts this program for a client that knows neither our shell nor our folder.
 
-    An environment that uv made for one run may be gone tomorrow; then it is `uvx` that starts the program.
+    An environment that uv made for one run may be gone tomorrow; then it is `uvx` that starts the program. Nothing is
+    imported from the client's working folder, which may be somebody's repository: -P.
     """
     if _EPHEMERAL.search(sys.prefix) and (uvx := shutil.which("uvx")):
         return [uvx, "--from", f"{PROGRAM}=={VERSION}", PROGRAM]
     script = Path(sys.executable).with_name(PROGRAM + (".exe" if sys.platform == "win32" else ""))
-    return [str(script)] if script.is_file() else [sys.executable, "-m", "fastmcp_aggregator"]
+    return [str(script)] if script.is_file() else [sys.executable, "-P", "-m", "fastmcp_aggregator"]
 
 
 def search_path(environ: Mapping[str, str]) -> str:

@@ -205,19 +205,29 @@ def made_secret(folder: str | None = None) -> bytes:
             return known
         os.unlink(path)
     make_private(folder)
-    # Linked into its place, so that nobody ever reads half of it.
-    temporary = os.path.join(folder, f".{_SECRET}.{os.getpid()}.{os.urandom(4).hex()}")
+    make_once(path, os.urandom(_SECRET_BYTES))
+    if (made := _content_of(path)) is None:
+        raise OSError(errno.EACCES, "it is not this user's alone", path)
+    return made
+
+
+def make_once(path: str, data: bytes) -> None:
+    """Make a file of this user alone, unless there is one. It is linked into its place, so that nobody ever reads half
+    of it.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(descriptor, "wb") as file:
-            file.write(os.urandom(_SECRET_BYTES))
+            file.write(data)
         with suppress(FileExistsError):
             os.link(temporary, path)
     finally:
         os.unlink(temporary)
-    if (made := _content_of(path)) is None:
-        raise OSError(errno.EACCES, "it is not this user's alone", path)
-    return made
 
 
 def _folder() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +23,19 @@ def publish_uri(item: Any, publish: Callable[[str], str]) -> Any:
     return item
 
 
+def _text_of(value: Any) -> str:
+    """The same for equal values. To compare each with each takes long where two servers list very much."""
+    return json.dumps(value, sort_keys=True)
+
+
 def united(one: ExtensionSettings, other: ExtensionSettings) -> ExtensionSettings:
     """The settings of two servers as one: a flag is set if either sets it, lists are joined, else the first stays."""
     together = dict(one)
     for name, value in other.items():
         first = together.get(name)
         if isinstance(first, list) and isinstance(value, list):
-            together[name] = [*first, *(item for item in value if item not in first)]
+            known = set(map(_text_of, first))
+            together[name] = [*first, *(item for item in value if _text_of(item) not in known)]
         else:
             together[name] = first or value
     return together

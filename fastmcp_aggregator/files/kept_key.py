@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from fastmcp_aggregator.early.answers import make_once
 from fastmcp_aggregator.early.reading import read_bytes
 
 _BYTES = 32
@@ -24,15 +23,7 @@ def kept_key(path: Path) -> bytes:
     with suppress(FileNotFoundError):
         return _read(path)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # for its owner only
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_hex(_BYTES).encode())
-        with suppress(FileExistsError):
-            os.link(name, path)  # as a whole, and only for the first
-    finally:
-        with suppress(OSError):
-            os.unlink(name)
+    make_once(str(path), secrets.token_hex(_BYTES).encode())
     return _read(path)
 
 

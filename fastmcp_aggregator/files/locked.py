@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fastmcp_aggregator.errors import AggregatorError
@@ -20,21 +20,64 @@ _LOOK_INTERVAL = 0.01
 def locked(path: Path) -> Iterator[None]:
     """Keep the other processes of this program from changing a file. A link is followed; without a folder, no lock.
 
+    The lock is a file beside it while somebody has it, and is gone afterwards: the folder may be a repository.
+
     Raises:
         AggregatorError: another process has it for too long, or there can be no lock.
     """
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - for the few commands that change a file
-
     target = path.resolve()
-    lock = FileLock(target.with_name(f".{target.name}.lock"), mode=PRIVATE)
-    try:
-        acquired = lock.acquire(_LOCK_TIMEOUT) if target.parent.is_dir() else nullcontext()
-    except Timeout:
-        raise AggregatorError(f"{path} is being changed by another process; try again") from None
-    except OSError as error:
-        raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
-    with acquired:
+    with ExitStack() as stack:
+        try:
+            if target.parent.is_dir():
+                stack.enter_context(_lock_file(target.with_name(f".{target.name}.lock")))
+        except TimeoutError:
+            raise AggregatorError(f"{path} is being changed by another process; try again") from None
+        except OSError as error:
+            raise AggregatorError(f"cannot write {path}: {error.strerror}") from None
         yield
+
+
+@contextmanager
+def _lock_file(lock: Path) -> Iterator[None]:
+    """Have the lock of a file that is made for it, and removed.
+
+    Raises:
+        OSError: it cannot be made; TimeoutError if another process has it for too long.
+    """
+    if sys.platform == "win32":
+        from filelock import FileLock  # noqa: PLC0415 - Windows only; there it removes its file
+
+        with FileLock(lock, _LOCK_TIMEOUT, mode=PRIVATE):
+            yield
+        return
+    descriptor = _taken(lock)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink()  # while it is locked: who has opened it meanwhile sees that it is gone, and opens another
+        os.close(descriptor)
+
+
+def _taken(lock: Path) -> int:
+    ends = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
+        try:
+            _acquire(descriptor, ends)
+            if _is_the_file(descriptor, lock):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_the_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
@@ -51,24 +94,30 @@ def locked_folder(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        if not _acquired(descriptor):
-            raise AggregatorError(f"files in {folder} are being changed by another process; try again")
+        try:
+            _acquire(descriptor, time.monotonic() + _LOCK_TIMEOUT)
+        except TimeoutError:
+            raise AggregatorError(f"files in {folder} are being changed by another process; try again") from None
         yield
     finally:
         os.close(descriptor)
 
 
-def _acquired(descriptor: int) -> bool:
+def _acquire(descriptor: int, ends: float) -> None:
+    """Lock a file or folder, if its file system has such locks.
+
+    Raises:
+        TimeoutError: another process has the lock for too long.
+    """
     import fcntl  # noqa: PLC0415 - POSIX only
 
-    ends = time.monotonic() + _LOCK_TIMEOUT
     while time.monotonic() < ends:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_LOOK_INTERVAL)
         except OSError:
-            return True  # this file system has no such locks
+            return
         else:
-            return True
-    return False
+            return
+    raise TimeoutError

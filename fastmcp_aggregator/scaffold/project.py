@@ -58,8 +58,7 @@ def rendered(plan: Plan) -> dict[str, str]:
 
 def _layers(plan: Plan) -> tuple[str, ...]:
     """Folders of templates. A file of the first takes the place of one with its name in another."""
-    layers = (plan.language, "shared")
-    return (f"{plan.language}-service", *layers) if plan.hub_grade else layers
+    return (f"{plan.language}-service" if plan.hub_grade else "plain", plan.language, "shared")
 
 
 def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = False) -> list[Path]:

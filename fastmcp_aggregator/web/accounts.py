@@ -26,6 +26,8 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
+from fastmcp_aggregator.children.http.credentials import shown_url
+from fastmcp_aggregator.config import RemoteServer
 from fastmcp_aggregator.front.http.security import guarded_route, json_body, without_head
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
@@ -35,7 +37,7 @@ from fastmcp_aggregator.oauth.logins import LOGIN_LIFETIME, PATH, LoginOverError
 from fastmcp_aggregator.oauth.revocation import revoke
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.web.account_sites import AccountSites
+from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.web.dashboard.routes import Hub
 from fastmcp_aggregator.web.operations import NOT_KEPT, operator_route
 
@@ -54,11 +56,40 @@ _FORM = """<p>{text}</p><form method="post"><input type="hidden" name="form" val
 required></label></p><p><button>Go on</button></p></form>"""
 
 
+class AccountSites:
+    """The servers of one hub at which people log in, as it is configured now, by server key."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def of_callers(self) -> Mapping[str, Site]:
+        """Where calls are made with callers' own accounts."""
+        found = {key: site_of(child) for key, child in self._hub.children.items()}
+        return {key: site for key, site in found.items() if site is not None}
+
+    def of(self, principal: Principal) -> Mapping[str, Site]:
+        """Those at which this caller may log in: those of its groups."""
+        mine = {key for group in self._hub.groups() if principal.may_use(group.id) for key in group.servers}
+        return {
+            key: site for key, site in self.of_callers().items() if key in mine and site.settings.account == "caller"
+        }
+
+    def of_hub(self) -> Mapping[str, Site]:
+        """Where the hub has an account that a person logs in to."""
+        found = {}
+        for key, child in self._hub.children.items():
+            oauth, server = child.options.endpoint.access.oauth, child.server
+            is_by_person = oauth is not None and oauth.grant == "authorization_code" and not child.stands_for_instances
+            if oauth is not None and is_by_person and isinstance(server, RemoteServer):
+                found[key] = Site(key, shown_url(server.url), oauth)
+        return found
+
+
 class AccountPages:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._accounts = hub.accounts
-        self._logins = hub.logins
+        self._accounts = hub.backend.accounts
+        self._logins = hub.backend.logins
         self._sites = AccountSites(hub)
         self._auth = hub.auth
         public = urlsplit(hub.settings.public_url or "")

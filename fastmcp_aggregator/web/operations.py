@@ -115,7 +115,7 @@ class _Operations:
         return JSONResponse({"keys": found}, headers=NOT_KEPT)
 
     async def pins(self, request: Request) -> Response:
-        pins = self._hub.pins
+        pins = self._hub.backend.pins
         self._record(request, "pins", None)
         # The digests first: what is listed in between is not among the differences, and not approved.
         offers = {} if pins is None else pins.offers()
@@ -154,7 +154,7 @@ class _Operations:
             return JSONResponse({"error": f"the server {key!r} has no tool {tool!r}"}, 404)
         self._hub.withdraw(key, tool, is_out=is_out)
         self._record(request, operation, key, tool=tool)
-        return JSONResponse({"withdrawn": sorted(self._hub.withdrawn.get(key, ()))})
+        return JSONResponse({"withdrawn": sorted(self._hub.backend.withdrawn.get(key, ()))})
 
     def _record(self, request: Request, operation: str, key: str | None, **about: Any) -> None:
         self._hub.policies.operated(principal_in(request.scope), operation, key, **about)

@@ -12,6 +12,7 @@ from fastmcp_aggregator.app_pages.page import PageNames, with_own_names
 
 NAMES = PageNames("clock", "clock", {"get-time": "clock__get-time"}, {})
 APP = "text/html;profile=mcp-app"
+LONG = "a " * 40_000
 
 
 def page(text: str, **fields: Any) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def read(*contents: Any) -> list[Any]:
         ("<!doctype html>Hello <head>", "<!doctype html><script/>Hello <head>"),
         ("<!-- never ended <html><head>", "<script/><!-- never ended <html><head>"),
         ("", "<script/>"),
+        (f"<!doctype html><html {LONG}><head>", f"<!doctype html><script/><html {LONG}><head>"),  # not looked through
     ],
 )
 def test_the_script_runs_before_everything_else_and_leaves_the_mode_of_the_page(html: str, with_script: str) -> None:

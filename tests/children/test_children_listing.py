@@ -111,6 +111,24 @@ async def test_every_kind_is_read_with_its_version_and_the_instructions() -> Non
     assert (catalogue.version, catalogue.instructions) == (7, "Ask nicely.")
 
 
+async def test_of_very_long_capabilities_only_the_flags_of_mcp_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    long = {
+        "tools": {"listChanged": True, "x": "y" * 9000},
+        "resources": {"subscribe": 1},
+        "logging": 5,
+        "z": ["z"] * 9000,
+    }
+    catalogue = await Session(one_of_each, long).catalogue()
+    assert catalogue.capabilities == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": False},
+    }
+    assert caplog.messages == [
+        "server 'files' has more than 16 KiB of capabilities; what it declares beyond MCP's own is not used"
+    ]
+    assert (await Session(one_of_each).catalogue()).capabilities is EVERYTHING
+
+
 async def test_a_list_in_pages_is_read_whole_and_in_order() -> None:
     pages = {None: ("a", "b", "1"), "1": ("c", "2"), "2": ("d",)}
 

@@ -273,6 +273,23 @@ def test_only_configs_that_were_looked_for_are_said_to_be_missing(run: Run, here
     assert "No config found" not in run("import", "x.json").err
 
 
+def test_who_has_no_server_yet_is_told_how_to_begin(run: Run, here: Machine) -> None:
+    told = run("import", "--from", "zed").err
+    (line,) = (line for line in told.splitlines() if "write mcp.json: " in line)
+    put(here.project / "mcp.json", line.partition("mcp.json: ")[2])
+    assert run("check", "mcp.json").out.startswith("mcp.json: 1 server\n")
+    assert "name the file: fastmcp-aggregator import FILE\n" in told
+
+
+def test_an_entry_leads_through_no_folder_that_it_leaves_again(run: Run, here: Machine) -> None:
+    put(here.project.parent / "mcp.json", '{"mcpServers": {}}')
+    put(here.project.parent / "mcp.env", "")
+    ended = run("install", "zed", "--config", "../mcp.json", "--env-file", "../mcp.env", "--yes")
+    assert ended.code == 0, ended.err
+    assert f'"{here.project.parent.resolve()}/mcp.json"' in ended.out
+    assert f'"{here.project.parent.resolve()}/mcp.env"' in ended.out
+
+
 def test_import_warns_of_what_the_aggregator_would_refuse(run: Run, here: Machine) -> None:
     put(here.project / "x.json", '{"mcpServers": {"a": {"url": "ftp://x"}, "b": 5}}')
     ended = run("import", "x.json", "--output", "mcp.json")

@@ -348,11 +348,11 @@ async def test_only_a_server_with_an_address_can_be_logged_in_to(tmp_path: Path)
     async with protected() as server:
         assert await log_in(server, tmp_path, "s") == (
             2,
-            "there is no login for a server without a `url`: 's'; servers with a `url`: 'p'\n",
+            "there is no login for a server without a `url`: 's'; servers with a `url`: 'p', 'u'\n",
         )
         code, said = await log_in(server, tmp_path, "u")
         assert (code, "HOST_WITHOUT_VALUE is not set" in said) == (2, True)
-        assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p'\n")
+        assert await log_in(server, tmp_path, "q") == (2, "there is no server 'q'; servers with a `url`: 'p', 'u'\n")
 
 
 async def test_a_login_to_a_server_that_does_not_run_says_what_to_look_at(tmp_path: Path) -> None:

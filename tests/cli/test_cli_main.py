@@ -199,7 +199,7 @@ def test_a_system_without_a_signal_does_without_it(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("word", "command"), [("doctor", "check"), ("ls", "list"), ("run", "serve"), ("add", "import")]
+    ("word", "command"), [("doctor", "check"), ("ls", "list"), ("run", "serve"), ("add", "import"), ("help", "--help")]
 )
 def test_a_command_of_other_programs_is_answered_with_ours(
     word: str, command: str, capsys: pytest.CaptureFixture[str]

@@ -275,6 +275,23 @@ def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
     os.close(terminal)
 
 
+def test_ctrl_c_while_a_command_waits_for_servers_leaves_a_clean_terminal(tmp_path: Path) -> None:
+    path = write(tmp_path, slow=lean(wait_for_file=str(tmp_path / "never")))
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, [*PROGRAM, "list", path])
+    shown = b""
+    while b"waiting for slow" not in shown:
+        shown += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    with suppress(OSError):  # the program has closed the terminal
+        while chunk := os.read(terminal, 65536):
+            shown += chunk
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    assert shown.rpartition(b"waiting for slow")[2].endswith(b"\x1b[2K\x1b[?25h")  # without the status line
+    os.close(terminal)
+
+
 async def running_on(terminal: int, path: str) -> Any:
     import asyncio
 

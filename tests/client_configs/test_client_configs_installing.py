@@ -302,9 +302,11 @@ def test_an_environment_that_uv_may_throw_away_is_not_relied_on(
     assert launch_command()[-1] == "fastmcp-aggregator"
 
 
-def test_without_a_script_the_module_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_script_the_module_is_started_but_not_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert launch_command() == [str(tmp_path / "python"), "-m", "fastmcp_aggregator"]
+    assert launch_command() == [str(tmp_path / "python"), "-P", "-m", "fastmcp_aggregator"]
 
 
 def test_the_search_path_has_the_folders_that_are_there_once(tmp_path: Path) -> None:

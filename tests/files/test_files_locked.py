@@ -20,6 +20,16 @@ from fastmcp_aggregator.pinning.definitions import ServerPins, pinned
 from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
 
 
+def test_a_lock_file_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:
+    """It may have come with somebody's repository."""
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    (tmp_path / ".a.json.lock").symlink_to(precious)
+    with pytest.raises(AggregatorError, match="cannot write"), locked(tmp_path / "a.json"):
+        pytest.fail("it is locked")
+    assert precious.read_text() == "x"
+
+
 def test_a_lock_is_of_one_at_a_time_through_a_link_too(tmp_path: Path) -> None:
     path, link = tmp_path / "a.json", tmp_path / "link.json"
     path.write_text("0")
@@ -36,6 +46,21 @@ def test_a_lock_is_of_one_at_a_time_through_a_link_too(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert path.read_text() == "30"
+    assert sorted(tmp_path.iterdir()) == [path, link]  # no lock is left behind
+
+
+def test_a_lock_that_a_process_left_when_it_was_killed_is_taken_and_removed(tmp_path: Path) -> None:
+    (tmp_path / ".a.lock").touch(0o600)
+    with locked(tmp_path / "a"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / ".a.lock").symlink_to(tmp_path / "other")
+    with pytest.raises(AggregatorError, match="cannot write"), locked(tmp_path / "a"):
+        pytest.fail("entered")
+    assert not (tmp_path / "other").exists()
 
 
 def test_who_waits_for_too_long_is_told_and_where_no_folder_is_nobody_waits(

@@ -17,8 +17,8 @@ from support.memory import build_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.front.fastmcp import tool_index
-from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
 from fastmcp_aggregator.front.fastmcp.provider import ChildrenProvider
+from fastmcp_aggregator.front.fastmcp.tool_views import FoundTools
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.naming.tool_ranking import Ranked
 from fastmcp_aggregator.protocol.json_rpc import json_size

@@ -16,6 +16,7 @@ from support.serving import served
 from support.wire import EVERYTHING, META, Message
 from ways import Way, ways
 
+from fastmcp_aggregator.extensions.extension import united
 from fastmcp_aggregator.extensions.table import for_child
 from fastmcp_aggregator.protocol.client_capabilities import RELAYED
 from fastmcp_aggregator.settings.model import ServerSettings
@@ -84,6 +85,31 @@ async def test_a_client_is_told_what_the_children_can_do_together_and_not_more(
 ) -> None:
     async with declared_for(*of_children, modern=modern) as declared:
         assert declared == together
+
+
+class Item(str):
+    """Counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Item.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+async def test_the_long_settings_of_two_servers_are_not_compared_item_by_item() -> None:
+    one, other = ({"x": [Item(f"{of}{number}") for number in range(1000)]} for of in "ab")
+    assert len(united(one, other)["x"]) == 2000
+    assert Item.compared < 10_000
+
+
+@CLIENT_ERAS
+async def test_what_a_server_says_of_itself_at_great_length_is_told_to_no_client(modern: bool) -> None:
+    long = {"tools": {}, "experimental": {"a": {"b": "c" * 20_000}}, "extensions": {**APPS, "x": {"y": "z" * 20_000}}}
+    async with declared_for(long, {"prompts": {}}, modern=modern) as told:
+        assert told == {"tools": {"listChanged": True}, "prompts": {"listChanged": True}}
 
 
 @CLIENT_ERAS

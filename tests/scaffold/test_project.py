@@ -108,6 +108,23 @@ def test_nothing_of_the_templates_is_left_in_a_project(language: Language, hub_g
 
 
 @pytest.mark.parametrize("language", get_args(Language))
+def test_an_example_of_an_env_file_is_there_where_it_is_read(language: Language) -> None:
+    plain = rendered(full_plan(language))
+    named = [line.partition("=")[0] for line in plain[".env.example"].splitlines()[1:]]
+    assert named == ["MY_SERVER_PROFILE", "MY_SERVER_LOG_LEVEL"]
+    assert all(f"`{name}`" in plain["README.md"] for name in named)
+    assert ".env.example" not in rendered(replace(full_plan(language), hub_grade=True))  # it has my-server.toml
+
+
+@pytest.mark.parametrize("hub_grade", [False, True])
+@pytest.mark.parametrize("language", get_args(Language))
+def test_a_project_says_how_it_is_released(language: Language, hub_grade: bool) -> None:
+    readme = rendered(replace(full_plan(language), hub_grade=hub_grade))["README.md"]
+    assert {"python": "uv version 0.2.0", "typescript": "npm version"}[language] in readme.partition("## Release it")[2]
+    assert readme.endswith("names.\n")
+
+
+@pytest.mark.parametrize("language", get_args(Language))
 def test_a_project_names_no_registry_and_brings_no_lockfile(language: Language) -> None:
     files = rendered(full_plan(language))
     assert not [name for name in files if "lock" in name]

@@ -23,6 +23,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support.harness import free_port
 
+from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS, Machine
 from walk.clients import write_files
 from walk.servers import NPM, PYPI, entries, install, key_of
@@ -295,15 +296,16 @@ def tables(walk: Walk, results: list[Result], load: float) -> str:
     lines = ["| step | s | what came of it |", "|---|---:|---|"]
     lines += [f"| {result.step} | {result.seconds:.1f} | {result.told} |" for result in results]
     lines += ["", f"*{date.today()}, {os.cpu_count()} cores, load {load:.1f} at the start*"]
-    lines += ["", "| server | version | tools | resources | templates | prompts |", "|---|---|---:|---:|---:|---:|"]
+    lines += ["", "| server | version | offers |", "|---|---|---|"]
     for package, (version, _, _) in {**NPM, **PYPI}.items():
         server = walk.listed.get(key_of(package))
         if server is None or server["error"]:
             why = "does not install here" if server is None else server["error"].splitlines()[0].replace("|", "/")[:120]
-            lines.append(f"| `{package}` | {version} | {why} | | | |")
+            lines.append(f"| `{package}` | {version} | {why} |")
             continue
-        counts = [len(server[name]) for name in ("tools", "resources", "resourceTemplates", "prompts")]
-        lines.append(f"| `{package}` | {version} | {' | '.join(map(str, counts))} |")
+        kinds = {"tools": "tool", "resources": "resource", "resourceTemplates": "template", "prompts": "prompt"}
+        counts = [counted(len(server[kind]), name) for kind, name in kinds.items() if server[kind]]
+        lines.append(f"| `{package}` | {version} | {', '.join(counts)} |")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.children import progress
+from fastmcp_aggregator.children import calls
 
 METRICS = """
     calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state
@@ -164,7 +164,7 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
 async def test_an_instance_that_is_not_up_yet_is_told_and_so_is_who_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_PACE", 0.01)
+    monkeypatch.setattr(calls, "_PACE", 0.01)
     gate = tmp_path / "gate"
     gate.touch()
     app = build_aggregator(config(a=lean(wait_for_file=str(gate))), servers={"a": {"isolation": "session"}})

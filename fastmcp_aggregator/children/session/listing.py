@@ -20,6 +20,7 @@ from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.json_rpc import json_size
+from fastmcp_aggregator.protocol.methods import capabilities_of
 
 logger = logging.getLogger(__name__)
 _PAGE_LIMIT = 1000
@@ -27,6 +28,8 @@ _LONGEST = 8 * 1024**2
 """Bytes of all components of a kind: who asks for the list is given them in one step, and others wait for it."""
 _MOST_INSTRUCTIONS = 64 * 1024
 """Characters."""
+_MOST_CAPABILITIES = 16 * 1024
+"""Bytes: each client is told those of all servers together in its handshake."""
 _STEP = 256 * 1024
 """Bytes that are looked at in one."""
 
@@ -82,7 +85,23 @@ async def read_catalogue(
             _MOST_INSTRUCTIONS,
         )
         told = told[:_MOST_INSTRUCTIONS]
-    return Catalogue(version, components, told, session.capabilities, hints, schemas, left_out=left_out)
+    capabilities = _bounded(server_key, session.capabilities)
+    return Catalogue(version, components, told, capabilities, hints, schemas, left_out=left_out)
+
+
+def _bounded(server_key: str, capabilities: dict[str, Any]) -> dict[str, Any]:
+    """The capabilities of a child; of one that says too much of them only the flags that MCP itself defines."""
+    if json_size(capabilities) <= _MOST_CAPABILITIES:
+        return capabilities
+    logger.warning(
+        "server %r has more than %d KiB of capabilities; what it declares beyond MCP's own is not used",
+        server_key,
+        _MOST_CAPABILITIES // 1024,
+    )
+    known = {
+        name: parts for name, parts in capabilities_of("server").items() if isinstance(capabilities.get(name), dict)
+    }
+    return {name: {part: bool(capabilities[name].get(part)) for part in parts} for name, parts in known.items()}
 
 
 def _header_schema(input_schema: Any) -> dict[str, Any]:

@@ -28,6 +28,11 @@ from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing,
 
 Servers = dict[str, dict[str, Any]]
 
+_NOTHING_FOUND = """\
+There is no server to import. If a client keeps its config elsewhere, name the file: fastmcp-aggregator import FILE
+To begin without one, write mcp.json: {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}
+See what it offers: fastmcp-aggregator list mcp.json"""
+
 
 def run(options: argparse.Namespace) -> int:
     machine = this_machine()
@@ -173,7 +178,9 @@ def _show(
             say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")
     for name, keys in _without_value(found).items():
         say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
-    if found:
+    if not found:
+        say(_NOTHING_FOUND)
+    else:
         say(f"Nothing is written. To have {_in_one(found)}: fastmcp-aggregator import --output mcp.json")
 
 

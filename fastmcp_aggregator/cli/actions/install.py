@@ -164,16 +164,22 @@ def _allowed(options: argparse.Namespace, question: str) -> bool:
 
 
 def _arguments(options: argparse.Namespace) -> list[str]:
-    arguments = [str(Path(options.config).expanduser().absolute())]
+    arguments = [_lasting(options.config)]
     for option in ("env_file", "settings", "groups"):
         if (file := getattr(options, option)) is not None:
-            arguments += [f"--{option.replace('_', '-')}", str(Path(file).expanduser().absolute())]
+            arguments += [f"--{option.replace('_', '-')}", _lasting(file)]
     if options.group is not None:
         arguments += ["--group", options.group]
     if options.hub is not None:
         arguments += ["--hub", options.hub]
     is_own = options.own or (sys.platform == "win32" and options.hub is None)  # tried under Wine only
     return ["serve" if is_own else "attach", *arguments, "--no-strict"]
+
+
+def _lasting(file: str) -> str:
+    """The path of a file wherever the client runs. It leads through no folder that it leaves again by `..`."""
+    path = Path(file).expanduser().absolute()
+    return str(path.parent.resolve() / path.name if ".." in path.parts else path)
 
 
 def _environ(env_file: str | None) -> dict[str, str]:

@@ -8,9 +8,9 @@ from fastmcp_aggregator.cli.parser.command import Command, action, add_json
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["list", "clear"], help="what to do")
+    parser.add_argument("action", metavar="list|clear", choices=["list", "clear"], help="what to do")
     parser.add_argument(
-        "servers", metavar="SERVER", nargs="*", help="clear: only the catalogues of these (default all)"
+        "servers", metavar="SERVER", nargs="*", default=[], help="clear: only the catalogues of these (default all)"
     )
     add_json(parser)
 

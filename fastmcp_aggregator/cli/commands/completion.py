@@ -17,7 +17,7 @@ _VALUES = re.compile(r"(?<=:\()[^()]+(?=\)\"$)", re.MULTILINE)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+    parser.add_argument("shell", metavar="bash|zsh|fish", choices=["bash", "zsh", "fish"], help="the shell")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -11,7 +11,8 @@ NEVER = "never"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["create", "list", "set", "revoke"], help="what to do")
+    actions = ["create", "list", "set", "revoke"]
+    parser.add_argument("action", metavar="|".join(actions), choices=actions, help="what to do")
     parser.add_argument("name", metavar="NAME", nargs="?", help="whose key; of several, the id of one")
     parser.add_argument("--file", metavar="FILE", help="the keys file (default: the setting keys_file)")
     parser.add_argument(

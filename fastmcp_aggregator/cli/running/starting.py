@@ -11,10 +11,13 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import fastmcp_aggregator as package
@@ -24,12 +27,11 @@ from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.children.process.process import ChildProcess, kill_recorded_groups, launch_early
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow
 from fastmcp_aggregator.cli.running.given_files import add_variables_of
-from fastmcp_aggregator.cli.running.interruption import interruption
 from fastmcp_aggregator.cli.running.short_collections import short_collections
 from fastmcp_aggregator.cli.terminal.console import show_cursor
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
-from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.cli.terminal.signals import code_of, end_at_once, end_on_signals, ending_signals
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
 from fastmcp_aggregator.config.loader import require_right_entries
 from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, real_path_of, why_recursive
@@ -254,6 +256,44 @@ async def interruptible(work: Coroutine[Any, Any, int]) -> int:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         return told.result()
+
+
+@contextmanager
+def interruption(grace: float, *last_steps: Callable[[], None]) -> Iterator[asyncio.Future[int]]:
+    """A future that gets the exit code when such a signal comes. What is inside has `grace` seconds from then on.
+
+    After that, or at the next signal, the last steps are taken and the program ends at once, even if the event loop is
+    blocked.
+    """
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[int] = loop.create_future()
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    timers: list[threading.Timer] = []
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        code = code_of(number)
+        if timers:
+            end_at_once(last_steps, code)
+        timers.append(threading.Timer(grace, end_at_once, [last_steps, code]))
+        timers[0].daemon = True
+        timers[0].start()
+        loop.call_soon_threadsafe(_tell, told, code)
+
+    before = {number: signal.signal(number, interrupt) for number in ending_signals()}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for timer in timers:
+            timer.cancel()
+
+
+def _tell(told: asyncio.Future[int], code: int) -> None:
+    if not told.done():
+        told.set_result(code)
 
 
 def reject_recursive_config(config: str) -> None:

@@ -71,9 +71,10 @@ def put_json(value: Any, *, indent: int | None = 2) -> None:
 
 def show_cursor() -> None:
     """Clear the line of a display that could not be closed, and show the cursor that it had hidden."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("\r\033[2K\033[?25h")
-        sys.stderr.flush()
+    terminal = sys.__stderr__  # a display that is open has put something in the place of sys.stderr
+    if terminal is not None and terminal.isatty():
+        terminal.write("\r\033[2K\033[?25h")
+        terminal.flush()
 
 
 def counted(number: int, noun: str) -> str:

@@ -8,9 +8,10 @@ on being served by the route table, also while they are not listed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 from fastmcp.exceptions import ToolError
 from fastmcp.server.context import Context
@@ -24,7 +25,6 @@ from mcp.server.connection import Connection
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.front.fastmcp.found_tools import FoundTools
 from fastmcp_aggregator.front.fastmcp.tool_index import ListedTool, ToolIndex, in_a_line, within_bounds
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.library_internals import connection_of, sdk_request_of
@@ -46,8 +46,34 @@ _QUERY = (
 )
 _MOST_FOUND, _MOST_NEAR = 5, 10
 """Tools that a search tells; and those that it names where none fits."""
+_MOST_KEPT = 20
+"""Tools that stay in the list of a client; those that it has found last."""
 _MOST_NAMED = 40
 """Servers that are named where none fits."""
+
+
+class FoundTools:
+    """The tools that each client has found by a search, which stay in its list: the names under which they are listed
+    for it, the oldest first.
+
+    A client of the older era has a connection, on which it is told that its list has changed. Requests of the modern
+    era stand alone, so there is nobody whose list could be another than everybody's.
+    """
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Connection, dict[str, None]] = WeakKeyDictionary()
+
+    def of(self, client: Connection | None) -> Collection[str]:
+        return () if client is None else self._of.get(client, {})
+
+    def add(self, client: Connection, names: Iterable[str]) -> bool:
+        """Keep what a client has found now; whether its list is another one."""
+        kept = self._of.setdefault(client, {})
+        new = [name for name in names if name not in kept]
+        kept.update(dict.fromkeys(new))
+        for name in list(kept)[:-_MOST_KEPT]:
+            del kept[name]
+        return bool(new)
 
 
 class ToolSearch(BM25SearchTransform):

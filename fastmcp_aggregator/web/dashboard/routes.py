@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import HOLDER
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import Usage
@@ -33,9 +34,6 @@ from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.front.http.gate import IS_ENDING
 from fastmcp_aggregator.front.http.security import guarded_route
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.oauth.accounts import Accounts
-from fastmcp_aggregator.oauth.logins import Logins
-from fastmcp_aggregator.pinning.pins import Pins
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.table import Naming
@@ -61,6 +59,9 @@ class Hub(Protocol):
     policies: Policies
 
     @property
+    def backend(self) -> Backend: ...
+
+    @property
     def settings(self) -> AggregatorSettings: ...
 
     @property
@@ -68,12 +69,6 @@ class Hub(Protocol):
 
     @property
     def is_starting(self) -> bool: ...
-
-    @property
-    def accounts(self) -> Accounts: ...
-
-    @property
-    def logins(self) -> Logins: ...
 
     def health(self) -> dict[str, ServerStatus]: ...
 
@@ -88,12 +83,6 @@ class Hub(Protocol):
     def stop(self, server_key: str) -> None: ...
 
     def withdraw(self, server_key: str, tool: str, *, is_out: bool = True) -> None: ...
-
-    @property
-    def withdrawn(self) -> Mapping[str, Collection[str]]: ...
-
-    @property
-    def pins(self) -> Pins | None: ...
 
     def approve(self, server_key: str, looked_at: str | None = None) -> None: ...
 
@@ -194,12 +183,12 @@ class _States:
             routes = await self._hub.group(group.id).made_routes(self._rule)
             if group in self._hub.groups():  # which may be others meanwhile
                 mine[group.id] = (group, self._contents.of(group.id, routes))
-        children, withdrawn = self._hub.children, self._hub.withdrawn
+        children, withdrawn = self._hub.children, self._hub.backend.withdrawn
         return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_local(request.scope))
 
     def _look(self) -> Hashable:
         servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())
-        withdrawn = tuple((key, frozenset(tools)) for key, tools in self._hub.withdrawn.items())
+        withdrawn = tuple((key, frozenset(tools)) for key, tools in self._hub.backend.withdrawn.items())
         return servers, withdrawn, tuple(self._hub.groups()), self._calls.count
 
 

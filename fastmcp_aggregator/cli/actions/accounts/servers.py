@@ -17,6 +17,10 @@ def remote_server(config: McpConfig, key: str) -> RemoteServer:
         return server
     if isinstance(server, UnresolvedServer):
         raise UsageError(f"cannot log in to {key!r}: {server.reason}")
-    remote = [other for other, entry in config.servers.items() if isinstance(entry, RemoteServer)]
+    remote = [
+        other
+        for other, entry in config.servers.items()
+        if isinstance(entry, RemoteServer) or (isinstance(entry, UnresolvedServer) and entry.transport == "http")
+    ]
     why = "there is no server" if server is None else "there is no login for a server without a `url`:"
     raise UsageError(f"{why} {key!r}; servers with a `url`: {', '.join(map(repr, remote)) or 'none'}")
