@@ -236,6 +236,7 @@ class Backend:
             fanout=self.fanout,
             on_changed=self._on_changed,
             on_given_up=self.policies.gave_way,
+            on_question_refused=self.policies.question_refused,
         )
         self.runtime = runtime
         try:

@@ -89,15 +89,17 @@ class Runtime:
         fanout: Fanout,
         on_changed: Callable[[], None],
         on_given_up: Callable[[str, Principal, Principal], None],
+        on_question_refused: Callable[[str, str], None],
     ) -> None:
         """`on_changed` is told of each change in what a child offers, `on_given_up` of each instance of a server that
-        gave way, whose it was, and to whom.
+        gave way, whose it was, and to whom, and `on_question_refused` of each question of a server, by its method.
         """
         self._profile = profile
         self._views = views
         self._changes = changes
         self._on_changed = on_changed
         self._on_given_up = on_given_up
+        self._on_question_refused = on_question_refused
         self._fanout = fanout
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update, fanout)
@@ -196,6 +198,10 @@ class Runtime:
         """A resource has changed: its subscribers here are told, and other replicas."""
         self.subscriptions.updated(child, uri)
         self._changes.updated(child, uri)
+
+    def question_refused(self, child: Child, method: str) -> None:
+        """It has asked something, and it cannot be told whom."""
+        self._on_question_refused(child.key, method)
 
     def is_needed(self, child: Child) -> bool:
         """Whether somebody has subscribed to a resource of it, or it has instances beside which it is called, or open

@@ -71,6 +71,9 @@ class ChildEvents(Protocol):
     def resource_updated(self, child: Child, uri: str) -> None:
         """A resource has changed, by the child's URI."""
 
+    def question_refused(self, child: Child, method: str) -> None:
+        """It has asked something, and it cannot be told whom."""
+
     def is_needed(self, child: Child) -> bool:
         """Whether it has to run though it has no request."""
         ...
@@ -407,6 +410,9 @@ class Child:
 
     def resource_updated(self, uri: str) -> None:
         self._events.resource_updated(self, uri)
+
+    def question_refused(self, method: str) -> None:
+        self._events.question_refused(self, method)
 
     # The callers' side.
 

@@ -30,6 +30,7 @@ NO_CREDENTIALS = "there are no credentials"
 """Why a request is refused that says nothing of who sends it, as those are by which clients ask where to log in."""
 _ARGUMENTS_LIMIT = 64 * 1024
 """Bytes of arguments that are written out, at most."""
+_NOBODY_ASKED = "it cannot be told which client the server asks, or the client has left"
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
 _NAME_LIMIT = 512
@@ -119,6 +120,11 @@ class Audit(Policy):
 
     def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
         self.log.record("gave_way", {"principal": principal.name, "server": server, "outcome": "ok", "to": taker.name})
+
+    def question_refused(self, server: str, method: str) -> None:
+        """Record that a server has asked something, and was refused an answer."""
+        what = {"server": server, "method": method, "outcome": "denied", "reason": _NOBODY_ASKED}
+        self._record_refusal("denied", {"principal": f"server:{server}", **what})
 
     def record_counts(self) -> None:
         """Record how many refusals have no entry yet, for nobody may be refused any more."""

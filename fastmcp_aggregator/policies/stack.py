@@ -330,6 +330,11 @@ class Policies:
             self._audit.gave_way(server, principal, taker)
         logger.info("an instance of server %r of %s was closed: %s needed one", server, principal.name, taker.name)
 
+    def question_refused(self, server: str, method: str) -> None:
+        """A server has asked something, and it could not be told whom."""
+        if self._audit is not None:
+            self._audit.question_refused(server, method)
+
     def address_denied(self, client: str, path: str, reason: str) -> None:
         """An HTTP request was for another host, or of a page that is not let in."""
         if self._audit is not None:

@@ -388,9 +388,11 @@ def narrowed(group_id: str) -> Any:
     return Group("red", servers=("b",)) if group_id == "red" else None
 
 
-async def test_an_instance_ends_when_the_group_of_its_session_loses_the_server_and_says_and_asks_nothing_more() -> None:
-    groups = {"red": {"servers": ["a", "b"]}}
-    app = build_aggregator(config(a=talking(), b=lean()), isolation="session", groups=groups)
+async def test_an_instance_ends_when_the_group_of_its_session_loses_the_server_and_says_and_asks_nothing_more(
+    tmp_path: Path,
+) -> None:
+    groups, log = {"red": {"servers": ["a", "b"]}}, tmp_path / "audit.jsonl"
+    app = build_aggregator(config(a=talking(), b=lean()), isolation="session", groups=groups, audit=str(log))
     scripts = scripted(app)
     async with served(app) as front:
         everybody = await front.connect(capabilities=ROOTS)
@@ -411,6 +413,9 @@ async def test_an_instance_ends_when_the_group_of_its_session_loses_the_server_a
         assert lost != kept == await pid(everybody)
         assert "after" not in repr(red.notifications)
         assert red.questions == []
+        lines = await until(lambda: [line for line in map(json.loads, log.open()) if "server:a" in line["principal"]])
+        asked = {"server": "a", "method": "roots/list", "event": "denied", "outcome": "denied"}
+        assert [{name: line[name] for name in asked} for line in lines] == [asked]
 
 
 async def test_a_call_that_an_instance_works_on_when_its_group_loses_the_server_fails_with_the_reason() -> None:

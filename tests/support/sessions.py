@@ -27,6 +27,8 @@ class Unheard:
 
     def resource_updated(self, uri: str) -> None: ...
 
+    def question_refused(self, method: str) -> None: ...
+
 
 @asynccontextmanager
 async def session_with(

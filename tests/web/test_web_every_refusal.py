@@ -31,13 +31,16 @@ from support.wire_http import HttpClient
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.callers.call import Denied
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.guard import Guard
 from fastmcp_aggregator.local_hub.dashboard import HubDashboard
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 PACKAGE = Path(fastmcp_aggregator.__file__).parent
 ELSEWHERE = {"children", "cli", "client_configs", "oauth", "scaffold", "service"}
-"""Folders of code that is a client, or another program: what is refused there is not refused by the hub."""
+"""Folders of code that is a client, or another program: what is refused there is not refused by the hub, but for what
+servers ask.
+"""
 STATUSES = (401, 403, 404, 421)
 REFUSING = {name for name in vars(Guard) if not name.startswith("_")} - {"around"}
 """What refuses within MCP, besides `Denied`: methods of the guard."""
@@ -70,15 +73,22 @@ def places() -> set[str]:
     found = set()
     for file in PACKAGE.rglob("*.py"):
         path = file.relative_to(PACKAGE)
-        if path.parts[0] in ELSEWHERE:
-            continue
+        is_elsewhere = path.parts[0] in ELSEWHERE
         for name, function in _functions(ast.parse(file.read_text()), str(path)):
             for node in _own(function):
-                if isinstance(node, ast.Constant) and node.value in STATUSES:
+                if is_elsewhere and _refuses_question(node) and not name.endswith(".question_refused"):
+                    found.add(f"{name} MCP")
+                elif is_elsewhere:
+                    continue
+                elif isinstance(node, ast.Constant) and node.value in STATUSES:
                     found.add(f"{name} {node.value}")
                 elif isinstance(node, ast.Call) and _refuses(node.func):
                     found.add(f"{name} MCP")
     return found
+
+
+def _refuses_question(node: ast.AST) -> bool:
+    return getattr(getattr(node, "func", None), "attr", "") == "question_refused"
 
 
 def _refuses(function: ast.expr) -> bool:
@@ -132,6 +142,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(Response, "__init__", responds)
     monkeypatch.setattr(Denied, "__init__", denies)
+    monkeypatch.setattr(Child, "question_refused", _noted(Child.question_refused, note))
     for name in REFUSING:
         monkeypatch.setattr(Guard, name, _noted(getattr(Guard, name), note))
     return seen
@@ -252,6 +263,13 @@ async def held_call(folder: Path) -> None:
         held = await owner.result("tools/call", params)
         answers = {"inputResponses": {name: {"roots": []} for name in held["inputRequests"]}}
         await thief.error("tools/call", {**params, **answers, "requestState": held["requestState"]})
+
+
+async def question_to_nobody(folder: Path) -> None:
+    async with hub(folder) as place:
+        one, other = [await place.connect(name, group="both") for name in ("both", "all")]
+        await one.call("a:play", script=[])
+        await other.call("a:play", script=[{"ask": {"x": {"method": "roots/list"}}}])
 
 
 @asynccontextmanager
@@ -410,6 +428,7 @@ CASES: dict[str, list[Case]] = {
         *(asks(f"/{path}", "red", 403, "GET") for path in ("stderr/a", "keys", "pins")),
     ],
     "web/routes.py: _routes.wake 404": [asks("/wake/b", "red", 404)],
+    "children/session/incoming.py: Incoming.on_request MCP": [question_to_nobody],
     "front/client_messages.py: ClientMessages._subscribe_stream MCP": [listens_elsewhere],
     "front/extension_requests.py: ExtensionRequests._ask_of_task MCP": [other_s_task],
     "front/extension_requests.py: ExtensionRequests.listened_tasks MCP": [other_s_task_on_a_stream],

@@ -73,6 +73,9 @@ class SessionEvents(Protocol):
     def resource_updated(self, uri: str) -> None:
         """A resource has changed, by the child's URI."""
 
+    def question_refused(self, method: str) -> None:
+        """The child has asked something, and it cannot be told whom."""
+
 
 class Incoming:
     """Dispatches the messages of one session."""
@@ -133,6 +136,7 @@ class Incoming:
             return dict(roots)
         owner = self._ownership.owner_of(related)
         if owner is None:
+            self._events.question_refused(method)
             if self._reports.take(time.monotonic()):
                 logger.warning(
                     "server %r asked %s, and it cannot be determined for which client; rejected", self._key, method
