@@ -35,26 +35,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = [
-    "HeldSession",
-    "SessionEndpoint",
-    "components_of",
-    "connection_of",
-    "create_context_streams",
-    "has_session",
-    "is_session_of_another",
-    "make_span",
-    "open_session",
-    "request_channel_of",
-    "requestor_of",
-    "resource_url_of",
-    "route_path",
-    "sdk_request_of",
-    "sdk_server_of",
-    "session_endpoint_of",
-    "session_of",
-    "transforms_of",
-]
+__all__ = ["create_context_streams"]  # what others take from here as it is
 
 connection_of: Callable[[ServerSession], Connection] = attrgetter("_connection")
 """The connection that a session is on."""

@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fastmcp_aggregator.attach import greeting, systems
+from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.starting import connected, record_of
+from fastmcp_aggregator.attach.systems import system
 
 ANSWER_TIMEOUT = 5.0
 _KILL_WAIT = 5.0
@@ -59,7 +60,7 @@ def end(hub_id: str, patience: float) -> bool:
 
 def kill(hub_id: str, pid: int) -> bool:
     """End the process of a hub that does not end when it is asked: SIGTERM, then SIGKILL; whether it is gone."""
-    for numbers in systems.ENDING_SIGNALS:
+    for numbers in system.ENDING_SIGNALS:
         if not _is_there(hub_id, pid):
             return True
         try:

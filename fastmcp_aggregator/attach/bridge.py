@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.attach import greeting, systems
+from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.client_end import ClientEnd, client_of_process
 from fastmcp_aggregator.attach.client_session import ClientSession
 from fastmcp_aggregator.attach.connection import Connection, ConnectionState
@@ -24,6 +24,7 @@ from fastmcp_aggregator.attach.identity import HubIdentity, difference, how_to_s
 from fastmcp_aggregator.attach.peer import has_sent
 from fastmcp_aggregator.attach.probe import WORK_INTERVAL, Probe, Work
 from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
 
@@ -85,7 +86,7 @@ class Bridge:
         """Whether a hub that is gone has served the client."""
         self._wanted_since = time.monotonic()
         self._next_attempt = 0.0
-        self._poll = systems.poll()
+        self._poll = system.poll()
         self._watched: dict[int, int] = {}
         """What is waited for, by descriptor."""
         self._failures = 0
@@ -127,7 +128,7 @@ class Bridge:
         if connection is None or not self._is_relaying(connection):
             return
         hub = connection.peer.fileno()
-        self._watch({hub: systems.POLLIN, client.stdin: systems.POLLIN})
+        self._watch({hub: system.POLLIN, client.stdin: system.POLLIN})
         while True:
             patience = self._check_liveness(connection)
             if not self._is_relaying(connection):
@@ -171,9 +172,9 @@ class Bridge:
                 connection.flush()
             if self._probe.descriptor is not None and self._probe.descriptor in ready:
                 self._probe.heard()
-            if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & systems.POLLIN:
+            if connection.peer.fileno() in ready and masks[connection.peer.fileno()] & system.POLLIN:
                 self._from_hub(connection)
-        if client.stdin in ready and masks.get(client.stdin, 0) & systems.POLLIN:
+        if client.stdin in ready and masks.get(client.stdin, 0) & system.POLLIN:
             self._from_client(client.read())
 
     def _masks(self) -> dict[int, int]:
@@ -181,17 +182,17 @@ class Bridge:
         client, connection, masks = self._client, self._connection, dict[int, int]()
         has_room = self._held_bytes < _MOST_HELD and (connection is None or connection.has_room)
         if not client.has_left and has_room and not self._is_warming_up:
-            masks[client.stdin] = systems.POLLIN
+            masks[client.stdin] = system.POLLIN
         if client.has_unwritten:
-            masks[client.stdout] = masks.get(client.stdout, 0) | systems.POLLOUT
+            masks[client.stdout] = masks.get(client.stdout, 0) | system.POLLOUT
         if connection is not None:
             if client.has_room:  # and not with an empty mask, for an end is told unasked
-                masks[connection.peer.fileno()] = systems.POLLIN
+                masks[connection.peer.fileno()] = system.POLLIN
             if connection.has_unwritten:
                 outlet = connection.outlet.fileno()
-                masks[outlet] = masks.get(outlet, 0) | systems.POLLOUT
+                masks[outlet] = masks.get(outlet, 0) | system.POLLOUT
         if self._probe.descriptor is not None:
-            masks[self._probe.descriptor] = systems.POLLIN
+            masks[self._probe.descriptor] = system.POLLIN
         return masks
 
     def _patience(self) -> float | None:

@@ -6,34 +6,24 @@ import os
 import stat
 import sys
 
-from fastmcp_aggregator.attach.connection import HIGH_WATER
+from fastmcp_aggregator.attach.connection import Writer
 from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 
 _CHUNK = 64 * 1024
 
 
-class ClientEnd:
-    """Two descriptors. What is written waits for a client that does not read; where it can, nothing blocks."""
+class ClientEnd(Writer):
+    """Two descriptors."""
 
     def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
+        super().__init__()
         self.stdin = stdin
         self.stdout = stdout
         self.has_left = False
         """Whether the client has closed our stdin."""
-        self.is_gone = False
-        """Whether nobody reads our stdout."""
         self._lines = LineSplitter(LINE_LIMIT)
-        self._unwritten = bytearray()
         self._was_blocking = False
         self._unblock()
-
-    @property
-    def has_room(self) -> bool:
-        return len(self._unwritten) < HIGH_WATER
-
-    @property
-    def has_unwritten(self) -> bool:
-        return bool(self._unwritten)
 
     def read(self) -> list[bytes]:
         try:
@@ -47,32 +37,12 @@ class ClientEnd:
         self.has_left = True
         return self._lines.end()
 
-    def write(self, data: bytes) -> None:
-        if self._unwritten:
-            self._unwritten += data
-        else:
-            self._unwritten += data[self._written(data) :]
-
-    def flush(self) -> None:
-        """Write what the client takes now."""
-        if self._unwritten:
-            del self._unwritten[: self._written(self._unwritten)]
-
     def close(self) -> None:
         """Write the rest, for as long as it takes, and leave the descriptor as it was."""
         if sys.platform != "win32" and self._was_blocking:
             os.set_blocking(self.stdout, True)
         while self._unwritten and not self.is_gone:
             self.flush()
-
-    def _written(self, data: bytes | bytearray) -> int:
-        try:
-            return self._send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            self.is_gone = True
-            return len(data)
 
     def _receive(self) -> bytes:
         return os.read(self.stdin, _CHUNK)

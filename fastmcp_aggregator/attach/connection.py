@@ -25,36 +25,14 @@ class ConnectionState(Enum):
     """The hub takes no new requests, and answers what is open."""
 
 
-class Connection:
-    def __init__(
-        self,
-        peer: socket.socket,
-        *,
-        outlet: socket.socket | None = None,
-        greeting: bytes = b"",
-        exit_code: Callable[[], int] | None = None,
-    ) -> None:
-        """`outlet` is what is written to, if it is another socket than the one that is read; `exit_code`
-        waits for that of a server of the bridge's own, which needs no greeting.
-        """
-        self.peer = peer
-        self.outlet = peer if outlet is None else outlet
-        self.exit_code = exit_code
-        self.state = ConnectionState.OPEN if exit_code is not None else ConnectionState.GREETING
-        self._began = time.monotonic()
-        self.is_lost = False
-        self._lines = LineSplitter(LINE_LIMIT)
+class Writer:
+    """Writes what the other end takes now; the rest waits. Where it can, nothing blocks."""
+
+    is_gone = False
+    """Whether nobody reads what is written; what came before that can still be read."""
+
+    def __init__(self) -> None:
         self._unwritten = bytearray()
-        self._is_finished = False
-        self.write(greeting)
-
-    @property
-    def age(self) -> float:
-        """Seconds since it was made or, if it is open, has been."""
-        return time.monotonic() - self._began
-
-    def begin(self) -> None:
-        self.state, self._began = ConnectionState.OPEN, time.monotonic()
 
     @property
     def has_room(self) -> bool:
@@ -68,12 +46,59 @@ class Connection:
         if self._unwritten:
             self._unwritten += data
         elif data:
-            self._unwritten += data[self._sent(data) :]
+            self._unwritten += data[self._written(data) :]
+
+    def flush(self) -> None:
+        if self._unwritten:
+            del self._unwritten[: self._written(self._unwritten)]
+
+    def _written(self, data: bytes | bytearray) -> int:
+        try:
+            return self._send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.is_gone = True
+            return len(data)
+
+    def _send(self, data: bytes | bytearray) -> int:
+        raise NotImplementedError
+
+
+class Connection(Writer):
+    def __init__(
+        self,
+        peer: socket.socket,
+        *,
+        outlet: socket.socket | None = None,
+        greeting: bytes = b"",
+        exit_code: Callable[[], int] | None = None,
+    ) -> None:
+        """`outlet` is what is written to, if it is another socket than the one that is read; `exit_code`
+        waits for that of a server of the bridge's own, which needs no greeting.
+        """
+        super().__init__()
+        self.peer = peer
+        self.outlet = peer if outlet is None else outlet
+        self.exit_code = exit_code
+        self.state = ConnectionState.OPEN if exit_code is not None else ConnectionState.GREETING
+        self._began = time.monotonic()
+        self.is_lost = False
+        self._lines = LineSplitter(LINE_LIMIT)
+        self._is_finished = False
+        self.write(greeting)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was made or, if it is open, has been."""
+        return time.monotonic() - self._began
+
+    def begin(self) -> None:
+        self.state, self._began = ConnectionState.OPEN, time.monotonic()
 
     def flush(self) -> None:
         """Write what the other end takes now; then the end, if there is no more to come."""
-        if self._unwritten:
-            del self._unwritten[: self._sent(self._unwritten)]
+        super().flush()
         if self._is_finished and not self._unwritten and not self.is_lost:
             try:
                 self.outlet.shutdown(socket.SHUT_WR)
@@ -103,10 +128,5 @@ class Connection:
         self.peer.close()
         self.outlet.close()
 
-    def _sent(self, data: bytes | bytearray) -> int:
-        try:
-            return self.outlet.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:  # reading tells what came before the end
-            return len(data)
+    def _send(self, data: bytes | bytearray) -> int:
+        return self.outlet.send(data)

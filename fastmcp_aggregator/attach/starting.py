@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastmcp_aggregator.attach import systems
 from fastmcp_aggregator.attach.folder import Unusable, lock_of, log_of, require_short, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
 from fastmcp_aggregator.attach.peer import is_of_this_user
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.early.answers import make_private
 
 
@@ -25,7 +25,7 @@ def connected(hub_id: str) -> socket.socket | None:
     path = socket_of(hub_id)
     require_short(path)
     try:
-        peer = systems.connect(path)
+        peer = system.connect(path)
     except OSError as error:
         raise Unusable(f"the socket {path} cannot be used: {error.strerror}") from None
     if peer is not None and not is_of_this_user(peer):
@@ -51,7 +51,7 @@ def begin(identity: HubIdentity) -> bool:
 
     try:
         make_private(os.path.dirname(log))
-        return systems.begin(socket_of(identity.id), lock_of(identity.id), log, command, note)
+        return system.begin(socket_of(identity.id), lock_of(identity.id), log, command, note)
     except OSError as error:
         raise Unusable(f"no hub can be started: {error.strerror}") from None
 
@@ -62,7 +62,7 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
     Raises:
         OSError: it cannot be started.
     """
-    return systems.own_server(_command("serve", *arguments))
+    return system.own_server(_command("serve", *arguments))
 
 
 def record_of(hub_id: str) -> Mapping[str, Any] | None:
@@ -70,11 +70,11 @@ def record_of(hub_id: str) -> Mapping[str, Any] | None:
 
     Nothing is noted by who has taken it just now, or on a full disk.
     """
-    note = systems.noted(socket_of(hub_id), lock_of(hub_id))
+    note = system.noted(socket_of(hub_id), lock_of(hub_id))
     return None if note is None else _record_in(note) or {}
 
 
-def note_serving(listener: systems.Listener) -> None:
+def note_serving(listener: system.Listener) -> None:
     """Note that the hub, which has this listener, is not starting any longer."""
     record = _record_in(listener.noted())
     if record is not None:

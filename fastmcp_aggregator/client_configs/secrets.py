@@ -73,7 +73,7 @@ def _mapped(entry: Mapping[str, Any], change: ChangeValue) -> dict[str, Any]:
     changed = dict(entry)
     for field in ("env", "headers"):
         if isinstance(values := entry.get(field), Mapping):
-            changed[field] = {k: change("value", str(k), _text(v)) for k, v in values.items() if v is not None}
+            changed[field] = {k: change("value", str(k), str(v)) for k, v in values.items() if v is not None}
     if isinstance(arguments := entry.get("args"), list):
         changed["args"] = _arguments(entry.get("command"), arguments, change)
     for name, kind in _FIELDS.items():
@@ -85,11 +85,7 @@ def _mapped(entry: Mapping[str, Any], change: ChangeValue) -> dict[str, Any]:
 def _arguments(command: Any, arguments: Sequence[Any], change: ChangeValue) -> list[str]:
     changed, flag = [], ""
     for field, argument in zip(fields_of(str(command), arguments), arguments, strict=True):
-        text = _text(argument)
+        text = str(argument)
         changed.append(change(field, flag or "argument", text))
         flag = text.lstrip("-") if text.startswith("-") and not hidden_in(field, text) else ""
     return changed
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)

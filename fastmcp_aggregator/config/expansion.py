@@ -133,7 +133,8 @@ class _Scan:
         self._used = [True]
 
     def literal(self, text: str) -> None:
-        self._put(text)
+        if self._used[-1]:
+            self._value.append(text)
 
     def token(self, token: re.Match[str]) -> None:
         match token.lastgroup:
@@ -165,17 +166,13 @@ class _Scan:
         if value is None and self._used[-1]:
             self._missing[name] = None
         self._is_expanded = True
-        self._put(value or "")
+        self.literal(value or "")
 
     def _open_default(self, name: str) -> None:
         value = self._environ.get(name)
         self._is_expanded = True
-        self._put(value or "")
+        self.literal(value or "")
         self._used.append(self._used[-1] and not value)
-
-    def _put(self, text: str) -> None:
-        if self._used[-1]:
-            self._value.append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,28 +205,26 @@ def expanded(value: Any, place: Location, environ: Mapping[str, str] | None) -> 
 
 def missing_in(value: Any, environ: Mapping[str, str]) -> Iterator[str]:
     """The variables in a value, at every depth, that have neither a value nor a default."""
-    match value:
-        case str():
-            yield from expand(value, environ).missing
-        case Mapping():
-            for item in value.values():
-                yield from missing_in(item, environ)
-        case list() | tuple():
-            for item in value:
-                yield from missing_in(item, environ)
+    for text in _texts_in(value):
+        yield from expand(text, environ).missing
 
 
 def variables_in(value: Any) -> Iterator[str]:
     """The variables that a value names, at every depth, in defaults too."""
+    for text in _texts_in(value):
+        yield from (name for token in _TOKEN.finditer(text) if (name := token["bare"] or token["braced"]))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
     match value:
         case str():
-            yield from (name for token in _TOKEN.finditer(value) if (name := token["bare"] or token["braced"]))
+            yield value
         case Mapping():
             for item in value.values():
-                yield from variables_in(item)
+                yield from _texts_in(item)
         case list() | tuple():
             for item in value:
-                yield from variables_in(item)
+                yield from _texts_in(item)
 
 
 def plain(value: Any) -> Any:

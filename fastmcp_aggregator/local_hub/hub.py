@@ -18,7 +18,7 @@ from typing import Any
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.peer import is_of_this_user, user_of
-from fastmcp_aggregator.attach.systems import Listener
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.errors import AggregatorError, StartupError
 from fastmcp_aggregator.front.early_answers import Keep
@@ -50,7 +50,7 @@ class LocalHub:
     def __init__(
         self,
         app: Aggregator,
-        listener: Listener,
+        listener: system.Listener,
         about: HubAbout,
         *,
         keep_for: KeepFor,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-from fastmcp_aggregator.attach.systems import open_log
+from fastmcp_aggregator.attach.systems import system
 
 LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
@@ -72,7 +72,7 @@ def rotate_if_full(path: str) -> None:
     if here.st_size <= LOG_SIZE_LIMIT or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
         return
     os.replace(path, f"{path}.1")
-    descriptor = open_log(path)
+    descriptor = system.open_log(path)
     try:
         for target in (1, 2):
             os.dup2(descriptor, target)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -21,7 +19,6 @@ _LOCK_LIFE = 45.0
 _LOCK_TIMEOUT = 50.0
 _POLL = 0.05
 _PAGE = 500
-_UNLOCK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end"
 
 
 class RedisVault(Vault):
@@ -73,20 +70,16 @@ class RedisVault(Vault):
 
     @asynccontextmanager
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
-        lock, token = f"{_key_of(place_of(kind, name))}:lock", secrets.token_hex(16)
-        ends = time.monotonic() + _LOCK_TIMEOUT
-        while True:
-            with self._lost():
-                if await self._redis.set(lock, token, nx=True, px=int(_LOCK_LIFE * 1000)):
-                    break
-            if time.monotonic() > ends:
+        place = f"{_key_of(place_of(kind, name))}:lock"
+        lock = self._redis.lock(place, timeout=_LOCK_LIFE, sleep=_POLL, blocking_timeout=_LOCK_TIMEOUT)
+        with self._lost():
+            if not await lock.acquire():
                 raise VaultError("another replica has been renewing it for too long")
-            await asyncio.sleep(_POLL)
         try:
             yield
         finally:
-            with suppress(VaultError), self._lost():
-                await self._redis.eval(_UNLOCK, 1, lock, token)
+            with suppress(*LOST):
+                await lock.release()
 
     async def close(self) -> None:
         await self._redis.aclose()

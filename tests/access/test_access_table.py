@@ -46,7 +46,7 @@ from fastmcp_aggregator.access.keys_file import read_keys, write_keys
 from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.systems import Listener
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.config.documents import MAX_BYTES
@@ -818,7 +818,7 @@ async def local_hub(around: Around) -> AsyncIterator[Path]:
     listener.bind(str(path))
     listener.listen()
     app = build_aggregator(config(a=lean()), strict=False)
-    hub = LocalHub(app, Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=60)
+    hub = LocalHub(app, system.Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=60)
     running = asyncio.create_task(hub.run())
     try:
         yield path

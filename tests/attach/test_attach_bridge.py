@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from support.harness import PATIENCE
 
-from fastmcp_aggregator.attach import bridge, greeting, probe, systems
+from fastmcp_aggregator.attach import bridge, greeting, probe
 from fastmcp_aggregator.attach.bridge import Bridge
 from fastmcp_aggregator.attach.client_end import ClientEnd, PumpedClientEnd
 from fastmcp_aggregator.attach.folder import made_hub_folder, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
-from fastmcp_aggregator.attach.systems import pumps
+from fastmcp_aggregator.attach.systems import pumps, system
 from fastmcp_aggregator.early.answers import digest_of, signature_of
 
 LIST = b'{"tools":[]}'
@@ -86,7 +86,7 @@ class Bridged:
 def bridged(hub: socket.socket, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Bridged]:
     """One that waits for descriptors, or for sockets alone, as on Windows."""
     if request.param == "sockets alone":
-        monkeypatch.setattr(systems, "poll", pumps.Poll)
+        monkeypatch.setattr(system, "poll", pumps.Poll)
     signature = signature_of(HELLO["protocolVersion"], HELLO["capabilities"], {"name": "x", "version": "1"})
     known = {signature: {"initialize": b"{}", "tools/list": LIST}}
     monkeypatch.setattr(bridge, "read_answers", lambda _: known)

@@ -18,7 +18,7 @@ from support.harness import PATIENCE
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.attach import greeting, starting
 from fastmcp_aggregator.attach.folder import Unusable
-from fastmcp_aggregator.attach.systems import Listener
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
 
@@ -52,7 +52,11 @@ async def test_a_hub_answers_no_other_user(path: Path, caplog: pytest.LogCapture
     listener.listen()
     path.chmod(0o777)
     hub = LocalHub(
-        build_aggregator({"mcpServers": {}}), Listener(listener), HubAbout("1", None, "c"), keep_for=_none, idle=60.0
+        build_aggregator({"mcpServers": {}}),
+        system.Listener(listener),
+        HubAbout("1", None, "c"),
+        keep_for=_none,
+        idle=60.0,
     )
     running = asyncio.create_task(hub.run())
     question = greeting.line(greeting.STATUS)

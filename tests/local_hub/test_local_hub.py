@@ -18,7 +18,7 @@ from support.harness import PATIENCE, config, lean, talking, until
 
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.systems import Listener
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.concurrency import limiter
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
@@ -92,7 +92,7 @@ async def hub(
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen()
-    served = LocalHub(app, Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=idle)
+    served = LocalHub(app, system.Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=idle)
     running = asyncio.create_task(served.run())
     try:
         yield Hub(app, path, served)

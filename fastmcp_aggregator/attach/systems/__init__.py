@@ -6,41 +6,8 @@
 import sys
 
 if sys.platform == "win32":
-    from fastmcp_aggregator.attach.systems.windows import (
-        ENDING_SIGNALS,
-        POLLIN,
-        POLLOUT,
-        Listener,
-        begin,
-        connect,
-        noted,
-        open_log,
-        own_server,
-        poll,
-    )
+    from fastmcp_aggregator.attach.systems import windows as system
 else:
-    from fastmcp_aggregator.attach.systems.posix import (
-        ENDING_SIGNALS,
-        POLLIN,
-        POLLOUT,
-        Listener,
-        begin,
-        connect,
-        noted,
-        open_log,
-        own_server,
-        poll,
-    )
+    from fastmcp_aggregator.attach.systems import posix as system
 
-__all__ = [
-    "ENDING_SIGNALS",
-    "POLLIN",
-    "POLLOUT",
-    "Listener",
-    "begin",
-    "connect",
-    "noted",
-    "open_log",
-    "own_server",
-    "poll",
-]
+__all__ = ["system"]

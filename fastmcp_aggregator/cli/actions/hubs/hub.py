@@ -17,7 +17,7 @@ from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of, log_of, socket_of
 from fastmcp_aggregator.attach.identity import answers_name
 from fastmcp_aggregator.attach.starting import note_serving
-from fastmcp_aggregator.attach.systems import Listener
+from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     date_stderr()
     _go_to(os.path.dirname(options.config))
     try:
-        listener = Listener.inherited(socket_of(options.id), lock_of(options.id))
+        listener = system.Listener.inherited(socket_of(options.id), lock_of(options.id))
     except OSError:
         raise UsageError("a hub is started by `attach`") from None
     try:
@@ -70,7 +70,7 @@ def _go_to(folder: str) -> None:
             os.chdir(os.path.expanduser("~"))
 
 
-def _run(options: argparse.Namespace, listener: Listener) -> int:
+def _run(options: argparse.Namespace, listener: system.Listener) -> int:
     environ = dict(os.environ)  # without what is read from a file
     config, settings = load(options, serves=True)
     settings = settings.model_copy(update=defaults_of_hub(settings))
@@ -119,7 +119,7 @@ async def _serve(
     settings: AggregatorSettings,
     groups: Groups,
     options: argparse.Namespace,
-    listener: Listener,
+    listener: system.Listener,
     environ: Mapping[str, str],
 ) -> int:
     catalogues = CatalogueStore(is_of_hub=True)
