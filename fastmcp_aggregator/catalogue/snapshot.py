@@ -107,7 +107,9 @@ class Catalogue:
         left_out = dict(self.left_out)
         for kind in Kind:
             known = left_out.get(kind, frozenset())
-            if known is not None and (gone := ids_of(kind, self.of(kind)) - ids_of(kind, kept.of(kind))):
+            if known is None or kept.of(kind) is self.of(kind):
+                continue
+            if gone := ids_of(kind, self.of(kind)) - ids_of(kind, kept.of(kind)):
                 left_out[kind] = known | gone
         return replace(kept, left_out=left_out)
 
@@ -155,9 +157,10 @@ def definition_of(catalogue: Catalogue | None, method: str, params: Mapping[str,
 def _same(kind: Kind, items: Sequence[Component], others: Sequence[Component]) -> bool:
     """Whether these are the same components, in whatever order."""
     id_field = SPECS[kind].id_field
-    return len(items) == len(others) and {item[id_field]: item for item in items} == {
-        item[id_field]: item for item in others
-    }
+    if len(items) != len(others):
+        return False
+    by_id = {item[id_field]: item for item in items}
+    return all(item == by_id.get(item[id_field]) for item in others)
 
 
 def usable(server_key: str, kind: Kind, items: Iterable[Any]) -> tuple[Component, ...]:

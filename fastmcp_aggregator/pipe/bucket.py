@@ -26,6 +26,10 @@ class TokenBucket:
         """Seconds until the next may pass."""
         return max(0.0, (1 - self._tokens) / self._rate) if self.is_empty(now) else 0.0
 
+    def spend(self, tokens: float) -> None:
+        """Take so many, which may be more than there are."""
+        self._tokens -= tokens
+
     def take(self, now: float) -> bool:
         """Take a token; return whether there was one."""
         if self.is_empty(now):

@@ -17,7 +17,12 @@ SERVER_UNAVAILABLE = -32000
 
 def json_size(value: Any) -> int:
     """Bytes that a JSON value takes when it is written without spaces."""
+    return len(json_text(value))
+
+
+def json_text(value: Any) -> bytes:
+    """A JSON value, written without spaces."""
     try:
-        return len(to_json(value))
+        return to_json(value)
     except ValueError:  # half of a surrogate pair, which has no UTF-8
-        return len(json.dumps(value, separators=(",", ":"), default=str))
+        return json.dumps(value, separators=(",", ":"), default=str).encode()

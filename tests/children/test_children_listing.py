@@ -325,6 +325,33 @@ def test_lists_that_change_all_the_time_are_read_at_once_at_first_and_seldom_the
     assert later == first
 
 
+def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
+    """So that one server's take no more of the time of all than another's."""
+
+    async def times_read(count: int, **more: Any) -> int:
+        resources = [{**each, **more} for each in named(Kind.RESOURCE, *(f"x://{number}" for number in range(count)))]
+        session: Any = Session(
+            lambda kind, _: {"resources": resources} if kind is Kind.RESOURCE else {}, {"resources": {}}
+        )
+        lists = Lists("a", 1000, lambda _, catalogue: catalogue)
+        loop, read = asyncio.get_running_loop(), 0
+        await lists.read(session)
+        ends = loop.time() + 600
+        while loop.time() < ends:
+            await asyncio.sleep(lists.pause())
+            await lists.read(session)
+            read += 1
+        return read
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        short = runner.run(times_read(1000))
+        many = runner.run(times_read(40_000))
+        deep = runner.run(times_read(1000, _meta={str(number): "x" for number in range(250)}))
+    assert 125 < short < 135
+    assert 20 < many < 30
+    assert 20 < deep < 30
+
+
 async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> None:
     def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
         at = int(cursor or 0)

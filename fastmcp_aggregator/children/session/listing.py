@@ -19,8 +19,9 @@ from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
 from fastmcp_aggregator.pipe.bucket import TokenBucket
-from fastmcp_aggregator.protocol.json_rpc import json_size
+from fastmcp_aggregator.protocol.json_rpc import json_size, json_text
 from fastmcp_aggregator.protocol.methods import capabilities_of
+from fastmcp_aggregator.protocol.parts import count_parts
 
 logger = logging.getLogger(__name__)
 _PAGE_LIMIT = 1000
@@ -32,6 +33,8 @@ _MOST_CAPABILITIES = 16 * 1024
 """Bytes: each client is told those of all servers together in its handshake."""
 _STEP = 256 * 1024
 """Bytes that are looked at in one."""
+_PARTS_OF_COMPONENT = 4
+"""What a component costs besides its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class CheckedList:
     protocol_version: str
     kept: tuple[Component, ...]
     ids: frozenset[str]
+    parts: int
+    """What it costs to take it up goes by these."""
 
 
 async def read_catalogue(
@@ -142,7 +147,9 @@ async def _read_kind(
     version, items, before = session.protocol_version, pages.items, checked.get(kind)
     if before is None or (before.protocol_version, before.items) != (version, items):
         kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
-        before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items))
+        await asyncio.sleep(0)
+        before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items), pages.parts)
+        await asyncio.sleep(0)
     return before.kept, pages.hint, before.ids | pages.rest if pages.are_known else None
 
 
@@ -155,6 +162,7 @@ class _Pages:
     hint: CacheHint | None = None
     """What the first page says of how long they may be kept."""
     left: int = _LONGEST
+    parts: int = 0
     left_for_ids: int = _LONGEST
     """And for the cursors, by which it is seen that a list goes in a circle."""
 
@@ -167,7 +175,9 @@ class _Pages:
         """The items of the next page. Others have their turns in between."""
         fitting = step = 0
         for item in listed:
-            self.left -= (size := json_size(item))
+            text = json_text(item)
+            self.left -= (size := len(text))
+            self.parts += count_parts(text) + _PARTS_OF_COMPONENT
             if self.left < 0:
                 break
             fitting, step = fitting + 1, step + size
@@ -219,6 +229,8 @@ _CHANGES_AT_ONCE, _CHANGE_INTERVAL = 10, 5.0
 """Times that changed lists are read at once, and seconds between two in the long run: to read them is work for the loop
 that all share.
 """
+_PARTS_AT_ONCE = 50_000
+"""Parts of lists that are read for one of these times: a twentieth of a second; longer ones count as several."""
 _ROUNDING = 1e-6
 """Seconds by which a wait may have been rounded down, which would end before there is a token."""
 _LATE = 1.0
@@ -261,6 +273,8 @@ class Lists:
         offered = await read_catalogue(
             self._key, session, version=self._times_read, max_tools=self._max_tools, checked=self._checked
         )
+        self._readings.spend(max(0.0, sum(each.parts for each in self._checked.values()) / _PARTS_AT_ONCE - 1))
+        await asyncio.sleep(0)
         return offered.reduced_to(self._screen(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
@@ -278,7 +292,7 @@ class Lists:
         return await self.read(session)
 
     def pause(self) -> float:
-        """Seconds to wait before changed lists are read again, which is to be done then."""
+        """Seconds to wait before changed lists are read again, which is to be done then; more, the longer they were."""
         now = asyncio.get_running_loop().time()
         wait = self._readings.wait(now)
         self._readings.take(now + wait + _ROUNDING)
