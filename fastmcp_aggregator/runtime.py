@@ -208,7 +208,8 @@ class Runtime:
         tasks.
         """
         has_instances = child.evidence.is_shared and self.instances.has_any(child)
-        return has_instances or self.subscriptions.has_any(child) or self.instances.tasks.held_for(child) > 0
+        is_subscribed = bool(self.subscriptions.resources.get(child.place))
+        return has_instances or is_subscribed or self.instances.tasks.held_for(child) > 0
 
     def _given_up(self, instance: Child, principal: Principal, taker: Principal) -> None:
         self.subscriptions.interrupted(instance)

@@ -163,13 +163,13 @@ class Calls:
         except RemoteFailure as error:
             return await self._after_failure(error, method, params, owner, waited)
         finally:
-            self._release(holder)
+            self.release(holder)
 
     # Direct requests: sent at once or not at all.
 
-    def has_free_slot(self, owner: Owner) -> bool:
-        """Whether `start` would not have to wait, if the session can send directly."""
-        return self._limiter.slots.has_room(owner.holder) and not (self.breaker.has_failures and self.breaker.is_open)
+    def reserve(self, holder: Holder) -> bool:
+        """Take a slot for a request that is to be started, if it would not have to wait; `release` it if it is not."""
+        return not (self.breaker.has_failures and self.breaker.is_open) and self._limiter.acquire_nowait(holder)
 
     def refusal(self, holder: Holder) -> ChildServerError | None:
         """Why a request would be refused before it is sent, or waits; None: it would not."""
@@ -185,7 +185,7 @@ class Calls:
     def start(
         self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
     ) -> StartedRequest:
-        """Send a request at once. It has a slot until it is completed, abandoned or adopted.
+        """Send a request at once, which has the reserved slot until it is completed, abandoned or adopted.
 
         It is told as expired after its deadline, or after so many seconds of patience.
 
@@ -200,19 +200,18 @@ class Calls:
         except OSError:
             self._cut = session
             raise
-        self._limiter.acquire_nowait(requester.holder)
         return StartedRequest(method, session, request, requester.holder, self._clock())
 
     def complete(self, started: StartedRequest) -> None:
         """A request that was started is answered."""
         self.answered()
-        self._release(started.holder)
+        self.release(started.holder)
 
     def abandon(self, started: StartedRequest) -> None:
         """Nobody waits for a request that was started."""
         started.request.cancel()
         self.breaker.abandoned()
-        self._release(started.holder)
+        self.release(started.holder)
 
     async def adopt(self, started: StartedRequest, params: Mapping[str, Any], owner: Owner) -> Result:
         """Wait for a request that was started, as `request` waits for one.
@@ -228,7 +227,7 @@ class Calls:
         except RemoteFailure as error:
             return await self._after_failure(error, started.method, params, owner, 0.0)
         finally:
-            self._release(started.holder)
+            self.release(started.holder)
 
     async def session(self, owner: Owner | None = None) -> ChildSession:
         """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears that
@@ -271,7 +270,8 @@ class Calls:
             async with asyncio.timeout(self._startup_timeout + self._timings.notice_bound):
                 await self._child.until_awake()
 
-    def _release(self, holder: Holder) -> None:
+    def release(self, holder: Holder) -> None:
+        """Give a slot back."""
         self.last_used = self._clock()
         self._limiter.release(holder)
 

@@ -5,10 +5,8 @@ Spans are made by the MCP SDK through OpenTelemetry's API; here is only where th
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -30,18 +28,9 @@ _FLUSH_TIMEOUT = 2.0
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
-_LOOK_EVERY = 1.0
-"""Seconds: looking reads the environment."""
-_looked_at, _found = -math.inf, False
-
-
 def is_tracing() -> bool:
-    """Whether anybody collects spans; a program that sets that up later is noticed within a second."""
-    global _looked_at, _found
-    now = time.monotonic()
-    if now - _looked_at >= _LOOK_EVERY:
-        _looked_at, _found = now, not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-    return _found
+    """Whether anybody collects spans. It reads the environment."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager

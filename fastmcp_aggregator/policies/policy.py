@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Raw
-
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import json_size
 from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT, has_too_many_parts
@@ -37,21 +35,21 @@ class CallEnd:
     seconds: float
     code: int | None = None
     reason: str = ""
-    result: Mapping[str, Any] | Raw | None = None
+    result: Mapping[str, Any] | None = None
 
     @cached_property
     def response_bytes(self) -> int:
         """The result's size as JSON; 0 without one. One that is long, or has many parts, is measured as it came."""
         if self.result is None:
             return 0
-        if not isinstance(self.result, Raw):
+        if not raw_json.is_undecoded(self.result):
             return json_size(self.result)
-        text = raw_json.bytes_of(self.result)
+        text = raw_json.encode(self.result)
         if len(text) > _LONG or has_too_many_parts(text, ANSWER_PARTS_LIMIT):
             return len(text)
         if b"\\u" not in text and b"\\/" not in text:  # it is written as we would write it, but for spaces
             return raw_json.compact_size(text)
-        return json_size(raw_json.decode_as_read(self.result))
+        return json_size(raw_json.decode_as_read(text))
 
 
 class Rejected(Exception):

@@ -15,7 +15,6 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
-from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Denied
@@ -116,7 +115,7 @@ class Admission:
             self.record()
         return result
 
-    def ended(self, result: Result, whole: Raw | Result | None = None) -> None:
+    def ended(self, result: Result, whole: Result | None = None) -> None:
         """The call has a result; `whole` is the same as it came, where it is not what the client gets."""
         if self.passed or self.recorders:
             seconds = time.monotonic() - self._call.began

@@ -7,7 +7,8 @@ read) is refused here.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from struct import Struct
 from typing import Any, Literal
 
 import msgspec
@@ -30,11 +31,11 @@ class RequestLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class AnswerLine(msgspec.Struct, gc=False):
-    """A JSON-RPC response, with its result as it came; `method` is that of a request."""
+    """A JSON-RPC response that has a result, with the values of that as they came; `method` is that of a request."""
 
     jsonrpc: Literal["2.0"]
     id: int | str
-    result: Raw | UnsetType = UNSET
+    result: dict[str, Raw]
     error: Raw | UnsetType = UNSET
     method: str | UnsetType = UNSET
 
@@ -46,7 +47,7 @@ class Envelope(msgspec.Struct, gc=False):
     method: str | None = None
 
 
-_BRACE, _QUOTE = ord("{"), ord('"')
+_QUOTE = ord('"')
 _TEXTS = ("text", "data", "blob")
 """What is long in content."""
 _SHORT = 4096
@@ -58,7 +59,6 @@ _MOST_DIGITS = 4300
 """Of a number that Python and the other parser read."""
 _LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _REQUEST = msgspec.json.Decoder(RequestLine)
-_ANSWER = msgspec.json.Decoder(AnswerLine)
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 _PARTS = msgspec.json.Decoder(dict[str, Raw])
 _OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])
@@ -73,12 +73,17 @@ decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 """Decode a part whole. Raises: Malformed."""
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode
 """Raises: Malformed."""
+read_answer: Callable[[bytes], AnswerLine] = msgspec.json.Decoder(AnswerLine).decode
+"""Of a text that is UTF-8, which is not looked at where it stays undecoded. Raises: Malformed."""
 read_envelope: Callable[[bytes], Envelope] = _ENVELOPE.decode
 """Raises: Malformed."""
-read_parts: Callable[[Raw], dict[str, Any]] = _PARTS.decode
+read_parts: Callable[[bytes], dict[str, Raw]] = _PARTS.decode
 """The values of an object, each undecoded. Raises: Malformed."""
 bytes_of: Callable[[Raw], bytes] = bytes
 """The text of a part."""
+first_of: Callable[[Raw], tuple[bytes]] = Struct("c").unpack_from
+"""The first character of a part, which tells of which type it is, without a copy of it."""
+FIRST_OF_OBJECT = (b"{",)
 
 
 def read_request(text: bytes) -> RequestLine:
@@ -86,21 +91,8 @@ def read_request(text: bytes) -> RequestLine:
     return _REQUEST.decode(_readable(text))
 
 
-def read_answer(text: bytes) -> AnswerLine:
-    """Raises: Malformed."""
-    _require_utf8(text)
-    return _ANSWER.decode(text)
-
-
-def is_result(answer: AnswerLine) -> bool:
-    """Whether there is an object as the result, and nothing else."""
-    result = answer.result
-    is_alone = isinstance(result, Raw) and answer.method is UNSET and answer.error is UNSET
-    return is_alone and is_object(result)
-
-
 def reading_answer(text: bytes) -> Generator[None, None, AnswerLine]:
-    """The same in steps. Raises: Malformed."""
+    """Read an answer in steps. Raises: Malformed."""
     if not text.isascii():
         decoder = codecs.getincrementaldecoder("utf-8")()
         for start in range(0, len(text), _SLICE):
@@ -108,12 +100,17 @@ def reading_answer(text: bytes) -> Generator[None, None, AnswerLine]:
             yield
         decoder.decode(b"", final=True)
     yield
-    return _ANSWER.decode(text)
+    return read_answer(text)
 
 
 def read_object(text: bytes) -> dict[str, Raw]:
     """The values of an object from outside, each undecoded, without line breaks. Raises: Malformed."""
     return _PARTS.decode(_readable(text))
+
+
+def is_undecoded(parts: Mapping[str, Any]) -> bool:
+    """Whether the values of an object, or some, are as they came."""
+    return any(isinstance(part, Raw) for part in parts.values())
 
 
 def decode_but_texts(raw: Raw) -> list[dict[str, Any]]:
@@ -135,9 +132,9 @@ def _is_long_text(name: str, value: Raw) -> bool:
     return name in _TEXTS and len(view) > _SHORT and view[0] == _QUOTE
 
 
-def decode_as_read(raw: Raw) -> Any:
+def decode_as_read(raw: Raw | bytes) -> Any:
     """Decode a part whole, as the session's reader does, to which no number is too large. Raises: ValueError."""
-    return from_json(bytes_of(raw))
+    return from_json(bytes(raw))
 
 
 def compact_size(text: bytes) -> int:
@@ -147,7 +144,7 @@ def compact_size(text: bytes) -> int:
 
 def is_object(value: Any) -> bool:
     """Whether a value, decoded or not, is a JSON object."""
-    return memoryview(value)[0] == _BRACE if isinstance(value, Raw) else isinstance(value, dict)
+    return first_of(value) == FIRST_OF_OBJECT if isinstance(value, Raw) else isinstance(value, dict)
 
 
 def _readable(text: bytes) -> bytes:

@@ -188,7 +188,8 @@ class Subscriptions:
         """
         self._publish = publish
         self._fanout = fanout
-        self._resources: dict[Hashable, dict[str, SubscribedResource]] = {}
+        self.resources: dict[Hashable, dict[str, SubscribedResource]] = {}
+        """By the place of the child, and what it calls them."""
         self._own: dict[Subscriber, _Own] = {}
         """Of those who have subscribed to something."""
         self._connections: WeakSet[Connection] = WeakSet()
@@ -220,7 +221,7 @@ class Subscriptions:
         if isinstance(subscriber, Connection) and subscriber not in self._connections:
             self._connections.add(subscriber)
             subscriber.exit_stack.callback(self._forget, subscriber)
-        of_child = self._resources.setdefault(child.place, {})
+        of_child = self.resources.setdefault(child.place, {})
         entry = of_child.setdefault(original, SubscribedResource(child.place, original))
         subscription = _Subscription(public, principal, holder, may_hear)
         entry.add(subscriber, subscription)
@@ -248,17 +249,13 @@ class Subscriptions:
         finally:
             self._forget(stream)
 
-    def has_any(self, child: Child) -> bool:
-        """Whether somebody has subscribed to a resource of the child."""
-        return bool(self._resources.get(child.place))
-
     def has_subscribers(self, child: Child) -> bool:
-        """The same, but for those who are just leaving."""
-        return any(entry.subscribers for entry in self._resources.get(child.place, {}).values())
+        """Whether somebody has subscribed to a resource of the child, and is not just leaving."""
+        return any(entry.subscribers for entry in self.resources.get(child.place, {}).values())
 
     def updated(self, child: Child, uri: str) -> None:
         """Notify the subscribers of a resource that has changed. Too long a URI has none."""
-        of_child = self._resources.get(child.place)
+        of_child = self.resources.get(child.place)
         if not of_child or len(uri) > LONGEST_WATCHED:
             return
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
@@ -266,24 +263,24 @@ class Subscriptions:
 
     def interrupted(self, child: Child) -> None:
         """Notify the subscribers of a child that was closed, for nothing tells of changes until it is called again."""
-        for subscribed in self._resources.get(child.place, {}).values():
+        for subscribed in self.resources.get(child.place, {}).values():
             self._notify(subscribed)
 
     def connected(self, child: Child) -> None:
         """Subscribe again in a child's new session."""
-        for subscribed in list(self._resources.get(child.place, {}).values()):
+        for subscribed in list(self.resources.get(child.place, {}).values()):
             self._start(self._subscribe_again(child, subscribed))
 
     async def close(self) -> None:
         entries = list(self._entries())
-        self._resources.clear()
+        self.resources.clear()
         self._own.clear()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, *(entry._close() for entry in entries), return_exceptions=True)
 
     def _entries(self) -> Iterator[SubscribedResource]:
-        return (entry for of_child in self._resources.values() for entry in of_child.values())
+        return (entry for of_child in self.resources.values() for entry in of_child.values())
 
     def _notify(self, subscribed: SubscribedResource, below: str = "") -> None:
         """Notify the subscribers of a resource that it has changed, or what lies so far below it."""
@@ -307,7 +304,7 @@ class Subscriptions:
     async def _release(self, entry: SubscribedResource) -> None:
         """Drop an entry whose last subscriber has left."""
         await entry.release()
-        of_child = self._resources.get(entry.place, {})
+        of_child = self.resources.get(entry.place, {})
         if not entry.subscribers and of_child.get(entry.original) is entry:
             del of_child[entry.original]
 

@@ -80,6 +80,8 @@ class Directory:
         """Of all servers, those that are not in the group among them."""
         self._first: frozenset[Child] = frozenset()
         """Those that a strict start depends on; a child that comes later never ends the program."""
+        self.shared: RouteTable | None = None
+        """The routes as of now for whoever asks, if they are the same for all, and known."""
         self._table: RouteTable | None = None
         self._sections: dict[str, Section] = {}
         """Those of the last table, for the next one."""
@@ -150,7 +152,8 @@ class Directory:
     def forget_tables(self, principal: Hashable = None) -> None:
         """Make tables anew when they are looked at next: all, or that of one principal."""
         if principal is None:
-            self._table, self._offers = None, ()
+            self.shared = self._table = None
+            self._offers = ()
             self._own_tables.clear()
         self._own_tables.pop(principal, None)
 
@@ -169,6 +172,7 @@ class Directory:
             shared = [child for child in self._children if child not in self._own] if self._own else self._children
             self._offers = self._present_offers()
             self._table = self._made_table(shared, self._tools({}), self._sections)
+            self.shared = None if self._own else self._table
         return self._own_table(self._table, principal) if self._own else self._table
 
     async def made(self, parts: Callable[[RouteTable], Iterable[object]]) -> RouteTable:

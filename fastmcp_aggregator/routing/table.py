@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from fastmcp_aggregator.app_pages.page import PageNames, with_own_names
+from fastmcp_aggregator.app_pages.page import SCHEME, PageNames, with_own_names
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
@@ -268,7 +268,17 @@ class RouteTable:
 
     def of_resource(self, child: Child, original: str) -> Target:
         publish, address = self.publisher(child), {"uri": original}
-        return Target(child, address, publish, None, publish_read_result, is_resource=True, addressed="contents")
+        is_page = original.startswith(SCHEME)
+        return Target(
+            child,
+            address,
+            publish,
+            None,
+            publish_read_result,
+            is_resource=True,
+            addressed="contents",
+            is_app_page=is_page,
+        )
 
     def of_template_completion(self, child: Child, original: str, ref: Params) -> Target:
         """The target of a completion for a template's variable."""
@@ -292,7 +302,9 @@ class RouteTable:
             return None
         target = self._targets.get(name)
         if target is None and (route := self.find(Kind.TOOL, name)) is not None:
-            target = self._targets[name] = target_of_tool(route)
+            catalogue = self.catalogue_of(route.child)
+            mirrors_headers = catalogue is not None and route.original in catalogue.header_schemas
+            target = self._targets[name] = replace(target_of_tool(route), mirrors_headers=mirrors_headers)
         return target
 
     def _completed(self, ref: Params) -> Target | None:

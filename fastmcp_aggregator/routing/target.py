@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastmcp_aggregator.app_pages.page import SCHEME
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.addresses import Publish
@@ -32,13 +31,6 @@ class Target:
     """Whether errors may name the child's address."""
     addressed: str | None = None
     """The part of the result that may have addresses."""
-
-    @property
-    def is_app_page(self) -> bool:
-        return self.is_resource and str(self.address.get("uri", "")).startswith(SCHEME)
-
-    @property
-    def mirrors_headers(self) -> bool:
-        """Whether arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243)."""
-        catalogue = self.child.offer.catalogue
-        return catalogue is not None and self.address.get("name") in catalogue.header_schemas
+    is_app_page: bool = False
+    mirrors_headers: bool = False
+    """Whether arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243), as far as its table knows."""

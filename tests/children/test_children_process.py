@@ -304,13 +304,24 @@ async def test_writing_after_the_process_is_gone_raises_an_os_error(start: Start
 
 async def test_a_writer_that_waits_for_room_is_told_when_the_process_goes(start: Start) -> None:
     process = await python(start, "import signal; signal.pause()")
+    assert process.has_room
     process.write(b"x" * 8 * 1024 * 1024)
+    assert not process.has_room
     drained = asyncio.create_task(process.drained())
     await asyncio.sleep(0)
     assert not drained.done()
     os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(OSError):  # noqa: PT011
         await in_time(drained)
+    assert process.has_room  # for an error
+
+
+async def test_a_process_that_reads_again_has_room_again(start: Start) -> None:
+    process = await python(start, "import sys; sys.stdin.read()")
+    process.write(b"x" * 8 * 1024 * 1024)
+    assert not process.has_room
+    await in_time(process.drained())
+    assert process.has_room
 
 
 # Its end, when we ask for it.

@@ -33,7 +33,7 @@ async def test_a_client_that_cancels_while_its_call_is_taken_over_ends_it(
         await client.call("a:echo")
         request_id, _ = client.begin("tools/call", GATE)
         await until(lambda: app.health()["a"].in_flight == 1)
-        (fast,) = fronts[0]._calls.values()
+        (fast,) = fronts[0].calls.values()
         steps = [lambda: client.notify(CANCELLED, {"requestId": request_id}), lambda: fast.take_over("takes long")]
         for step in steps if first == "cancelled" else reversed(steps):
             step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from support.serving import served
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.front.fast_path import http
+from fastmcp_aggregator.children.session.direct import PipeRequests
+from fastmcp_aggregator.front.fast_path import http, path
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.policies.metrics import Metrics
 from fastmcp_aggregator.status.path_counts import PathCounts
@@ -249,3 +251,32 @@ async def test_a_policy_that_breaks_is_told_as_an_error_and_once(modern: bool, m
         assert error["message"].startswith("Internal error (id ")
         assert counts(app).taken_over == {"policy failed": 1}
         await is_quiet(app)
+
+
+async def test_a_call_that_could_not_be_written_is_sent_by_the_full_path(
+    modern: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_written(*_: Any) -> Any:
+        raise ValueError
+
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(PipeRequests, "send", not_written)
+        assert (await client.call("a:echo", x=1))["arguments"] == {"x": 1}
+        assert counts(app).taken_over == {"not sent": 1}
+        await is_quiet(app)
+
+
+async def test_whether_spans_are_collected_is_looked_at_again_after_a_second(
+    modern: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path, "_LOOK_EVERY", math.inf)
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        await client.call("a:echo")
+        monkeypatch.setattr(path, "is_tracing", lambda: True)
+        await client.call("a:echo")
+        assert counts(app).declined["tracing"] == 0
+        app._pipeline.fast_path._next_look = 0.0
+        await client.call("a:echo")
+        assert counts(app).declined["tracing"] == 1

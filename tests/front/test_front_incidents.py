@@ -35,7 +35,7 @@ def broken(app: Aggregator, monkeypatch: pytest.MonkeyPatch) -> Aggregator:
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(Rounds, "ask", ask)
-    monkeypatch.setattr(Calls, "has_free_slot", lambda *_: False)
+    monkeypatch.setattr(Calls, "reserve", lambda *_: False)
     return app
 
 

@@ -150,3 +150,16 @@ def test_one_that_is_read_again_is_told_from_another_with_its_id() -> None:
     assert [(error.id, error.error.code) for error in refused] == [(7, -32600)] * 2
     conversation.answered(7)
     assert conversation.read(read_message(other))
+
+
+def test_streams_are_open_and_nobody_waits_for_their_answers() -> None:
+    conversation = Conversation(lambda: False, lambda _: None)
+    for number, method in enumerate(("subscriptions/listen", "tools/call")):
+        conversation.read(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params={}))
+    assert conversation.open == {0, 1}
+    assert conversation.awaited == 1
+    conversation.answered(1)
+    assert conversation.awaited == 0
+    conversation.answered(0)
+    assert not conversation.open
+    assert conversation.awaited == 0

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from msgspec import Raw
 from support.doubles import call
 from support.harness import until
 
@@ -25,6 +24,7 @@ from fastmcp_aggregator.policies import stack
 from fastmcp_aggregator.policies.audit import Audit, audit_of, canonical
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.policies.stack import Policies, PolicyStack
+from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.settings.model import load_settings
 
 ANN = Principal("ann", frozenset({"web"}))
@@ -362,4 +362,4 @@ def test_canonical_json_is_that_of_python(arguments: Any) -> None:
 )
 def test_the_size_of_a_result_is_that_without_spaces_and_needless_escapes(text: bytes) -> None:
     usual = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False).encode()
-    assert CallEnd("ok", 1.0, result=Raw(text)).response_bytes == len(usual)
+    assert CallEnd("ok", 1.0, result=raw_json.read_parts(text)).response_bytes == len(usual)

@@ -114,7 +114,7 @@ async def test_an_address_that_is_left_is_left_wherever_it_led() -> None:
     await subscriptions.unsubscribe(client, PUBLIC)
     assert [subscriptions.has_subscribers(instance) for instance in instances] == [True, False]
     await subscriptions.unsubscribe(client, f"{PUBLIC}/other")
-    assert not any(subscriptions.has_any(instance) for instance in instances)
+    assert not any(subscriptions.resources.get(instance.place) for instance in instances)
     await subscriptions.close()
 
 

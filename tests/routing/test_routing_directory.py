@@ -35,7 +35,7 @@ class Child:
         self.settled = asyncio.Event()
         self.catalogue: Catalogue | None = None
         self.is_serving = self.is_listed = False
-        self.is_waking = self.waits_for_client = False
+        self.is_waking = self.waits_for_client = self.stands_for_instances = False
         self.evidence = Evidence(SERVER, OPTIONS, (), lambda _: None)
         self.last_failure: ChildServerError | None = None
         self.session = None
@@ -287,6 +287,37 @@ async def test_a_table_is_kept_until_something_changes() -> None:
     directory.invalidate()
     assert directory.table is not table
     assert names(directory) == ["one:x", "one:y"]
+
+
+async def test_the_table_of_all_is_at_hand_while_it_is_true() -> None:
+    one = Child("one")
+    directory = opened(one, strict=False)
+    assert directory.shared is None
+    one.arrive("x")
+    table = directory.table
+    assert directory.shared is table
+    directory.forget_tables("somebody")
+    assert directory.shared is table
+    directory.invalidate()
+    assert directory.shared is None
+
+
+async def test_no_table_is_that_of_all_where_some_list_to_each_caller_what_is_its_own() -> None:
+    class Lists:
+        def caller(self) -> None:
+            return None
+
+        def of(self, principal: object) -> dict[str, Catalogue]:
+            return {}
+
+    one, own = Child("one"), Child("own")
+    own.stands_for_instances = True
+    directory = Directory(Naming(), strict=False, ready_wait=FOREVER)
+    directory.open([one], Lists())  # type: ignore[list-item, arg-type]
+    assert directory.table is directory.shared
+    directory.exchange([one, own])  # type: ignore[list-item]
+    assert directory.table_of("somebody") is not None
+    assert directory.shared is None
 
 
 async def test_a_closed_directory_knows_no_child() -> None:

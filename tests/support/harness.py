@@ -217,25 +217,15 @@ class _Ends:
     def __init__(self, reader: asyncio.StreamReader, requests: Any, conversation: Any) -> None:
         self._reader = reader
         self._requests = requests
-        self._conversation = conversation
+        self.conversation = conversation
+        self.has_room = True
 
-    def is_open(self, request_id: Any) -> bool:
-        return bool(self._conversation.is_open(request_id))
-
-    def began(self, request_id: Any) -> None:
-        self._conversation.began(request_id)
-
-    def answer(self, request_id: Any, line: bytes) -> None:
+    def answer(self, line: bytes) -> None:
         self._reader.feed_data(line)
-        self._conversation.answered(request_id)
 
     def read_again(self, request_id: Any, line: bytes) -> None:
-        self._conversation.read_again(request_id, line)
+        self.conversation.read_again(request_id, line)
         self._requests.read([line])
-
-    @property
-    def has_room(self) -> bool:
-        return True
 
     def write(self, data: bytes) -> None:
         self._reader.feed_data(data)

@@ -83,6 +83,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._on_lines: Callable[[list[bytes]], None] = self._early.extend
         self._on_end: Callable[[], None] = lambda: None
         self._on_oversized: OnOversized = lambda _head, _tail: None
+        self.has_room = True
+        """Whether its stdin takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._broken = False
@@ -183,14 +185,8 @@ class ChildProcess(asyncio.SubprocessProtocol):
             raise BrokenPipeError
         self._stdin.write(data)
         if self._stdin.is_closing():  # it tries at once
-            self._broken = True
-            self._room.set()
+            self._break()
             raise BrokenPipeError
-
-    @property
-    def has_room(self) -> bool:
-        """Whether its stdin takes more at once."""
-        return self._room.is_set()
 
     async def drained(self) -> None:
         """Wait until its stdin has room again."""
@@ -271,8 +267,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
                 self._on_lines(last)
             self._end_of_output()
         else:
-            self._broken = True
-            self._room.set()
+            self._break()
 
     def process_exited(self) -> None:
         # What it wrote before it ended may still be in the pipe: the end of stdout says when that was read.
@@ -283,10 +278,17 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._end_output_soon()
 
     def pause_writing(self) -> None:
+        self.has_room = False
         self._room.clear()
 
     def resume_writing(self) -> None:
+        self.has_room = True
         self._room.set()
+
+    def _break(self) -> None:
+        """Nobody reads its stdin any more: who waits for room is told."""
+        self._broken = True
+        self.resume_writing()
 
     def _end_output_soon(self) -> None:
         asyncio.get_running_loop().call_later(0.2, self._end_of_output)

@@ -15,12 +15,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, JSONRPCError, JSONRPCResponse
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from fastmcp_aggregator.children.session.ownership import (
     ActivityDeadline,
@@ -39,8 +40,8 @@ from fastmcp_aggregator.protocol.methods import CANCELLED
 
 _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
-DirectOutcome = Raw | dict[str, Any] | Exception
-"""A result as the child wrote it, or decoded; or its error, or that of the connection."""
+DirectOutcome = dict[str, Any] | Exception
+"""A result, with parts as the child wrote them, or decoded; or its error, or that of the connection."""
 _Told = Callable[[Owner], None]
 """Passes on what the child has said."""
 Addressed = Callable[[str, Mapping[str, Any], InFlight], tuple[dict[str, Any], dict[str, Any]]]
@@ -61,28 +62,45 @@ class Requester(Owner, Protocol):
         """The deadline is over."""
 
 
+class Sink(Protocol):
+    """What requests go out by."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one can be sent without waiting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    has_room: bool
+
+
+_OPEN, _CLOSED = _Fixed(True), _Fixed(False)
+
+
 class DirectRequest:
     """One request that was sent directly; until it is adopted, its own deadline."""
 
     __slots__ = (
         "_channel",
         "_deadline",
-        "_in_flight",
         "_kept",
         "_questions",
         "_timeouts",
         "_waiter",
         "has_many_parts",
         "id",
+        "in_flight",
         "outcome",
         "requester",
     )
 
-    def __init__(
-        self, channel: DirectRequests, request_id: int, in_flight: InFlight, requester: Requester, timeouts: Timeouts
-    ) -> None:
-        self.id = request_id
-        """Among those of its channel."""
+    id: int
+    """Which its channel gives it."""
+
+    def __init__(self, channel: DirectRequests, ownership: Ownership, requester: Requester, timeouts: Timeouts) -> None:
+        """Take it up, to be sent at once; `end` it if it is not."""
         self.requester = requester
         self.outcome: DirectOutcome | None = None
         self.has_many_parts: bool | None = None
@@ -90,13 +108,12 @@ class DirectRequest:
         self._kept: deque[_Told | _Question] = deque()
         """What the child has said about it, in order, until it is adopted."""
         self._channel = channel
-        self._in_flight = in_flight
-        in_flight.deadline = self
         self._deadline: ActivityDeadline | None = None
         self._questions = 0
         self._waiter: asyncio.Future[None] | None = None
         self._timeouts = timeouts
         timeouts.begin(self, requester.expired)
+        self.in_flight = ownership.begin(requester, self)
 
     async def adopted(self, owner: Owner, deadline: ActivityDeadline) -> dict[str, Any]:
         """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
@@ -117,14 +134,14 @@ class DirectRequest:
         match self.outcome:
             case Exception() as error:
                 raise error
-            case dict() as result:
-                return result
-            case raw:
-                assert isinstance(raw, Raw)
-                if is_too_large(raw_json.bytes_of(raw)) if self.has_many_parts is None else self.has_many_parts:
+            case dict() as result if raw_json.is_undecoded(result):
+                text = raw_json.encode(result)
+                if is_too_large(text) if self.has_many_parts is None else self.has_many_parts:
                     raise MCPError(INTERNAL_ERROR, TOO_MANY_PARTS)
-                result = raw_json.decode_as_read(raw)
-                assert isinstance(result, dict)
+                decoded: dict[str, Any] = raw_json.decode_as_read(text)
+                return decoded
+            case result:
+                assert result is not None
                 return result
 
     def cancel(self) -> None:
@@ -134,7 +151,7 @@ class DirectRequest:
         """
         if self.outcome is None:
             self._channel.withdraw(self)
-            self._end()
+            self.end()
         for kept in self._kept:
             if isinstance(kept, asyncio.Future) and not kept.done():
                 kept.set_exception(AskedTooLate())
@@ -143,7 +160,7 @@ class DirectRequest:
     def settle(self, outcome: DirectOutcome) -> None:
         """It is answered, or never will be."""
         self.outcome = outcome
-        self._end()
+        self.end()
         if self._waiter is None:
             self.requester.settled()
         elif not self._waiter.done():
@@ -189,11 +206,12 @@ class DirectRequest:
             elif not kept.done():
                 kept.set_result(owner)
                 await asyncio.sleep(0)  # who waited for it goes on first
-        self._in_flight.owner = owner
+        self.in_flight.owner = owner
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """It has an outcome, or is not waited for."""
         self._timeouts.end(self)
-        self._channel.ended(self._in_flight)
+        self._channel.ended(self.in_flight)
 
 
 class Timeouts:
@@ -237,10 +255,7 @@ class Timeouts:
 class DirectRequests(Protocol):
     """The direct requests on one session."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a request can be sent without waiting."""
-        ...
+    sink: Sink
 
     @property
     def count(self) -> int:
@@ -266,11 +281,12 @@ class PipeRequests:
     """Those on a pipe: lines of our own. `bind` it to the session on that pipe before the first."""
 
     def __init__(self, pipe: LineWriter) -> None:
+        self.sink: Sink = pipe
         self._pipe = pipe
         self._joined = JoinedWrites(pipe.write)
         self._pending: dict[int | str, DirectRequest] = {}
         self._timeouts = _TimeoutsByLength()
-        self._next_id: Callable[[], int] | None = None
+        self._next_id: Callable[[], int]
         self._ownership: Ownership
         self._addressed: Addressed
 
@@ -279,27 +295,21 @@ class PipeRequests:
         self._ownership, self._next_id, self._addressed = ownership, next_id, addressed
 
     @property
-    def is_open(self) -> bool:
-        return self._next_id is not None and self._pipe.has_room
-
-    @property
     def count(self) -> int:
         return len(self._pending)
 
     def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
-        assert self._next_id is not None
-        in_flight = self._ownership.begin(requester, None)
-        request_id = self._next_id()
         write = self._joined.add if self._pending else self._pipe.write  # where one is on its way, there may be more
+        request = DirectRequest(self, self._ownership, requester, self._timeouts[limit])
+        request.id = self._next_id()
         try:
-            told = self._addressed(method, params, in_flight)[0]["params"]
-            line = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": told}
+            told = self._addressed(method, params, request.in_flight)[0]["params"]
+            line = {"jsonrpc": "2.0", "id": request.id, "method": method, "params": told}
             write(raw_json.encode(line) + b"\n")
         except Exception:
-            self._ownership.end(in_flight)
+            request.end()
             raise
-        request = DirectRequest(self, request_id, in_flight, requester, self._timeouts[limit])
-        self._pending[request_id] = request
+        self._pending[request.id] = request
         return request
 
     def take(self, line: bytes) -> bool:
@@ -309,13 +319,12 @@ class PipeRequests:
         if not self._pending or len(line) > LONG or _is_of_several(line):
             return False
         try:
+            if not line.isascii():
+                line.decode()  # to look at all of it
             answer = raw_json.read_answer(line)
         except raw_json.Malformed:
             return False
-        if not raw_json.is_result(answer):
-            return False
-        assert isinstance(answer.result, Raw)
-        return self._settle(answer.id, answer.result.copy())
+        return _is_result(answer) and self._settle(answer.id, answer.result)
 
     async def take_long(self, line: bytes) -> bool:
         """The same for a long line. Others have their turns meanwhile."""
@@ -326,13 +335,11 @@ class PipeRequests:
         except raw_json.Malformed:
             return False
         request = self._pending.get(coerce_request_id(answer.id))
-        if request is None or not raw_json.is_result(answer):
+        if request is None or not _is_result(answer):
             return False
-        assert isinstance(answer.result, Raw)
-        result = answer.result.copy()
         request.has_many_parts = await in_turns(looking_for_parts(line))
         await asyncio.sleep(0)
-        self._settle(answer.id, result)
+        self._settle(answer.id, answer.result)
         return True
 
     def take_message(self, message: object) -> bool:
@@ -359,7 +366,7 @@ class PipeRequests:
 
     def close(self) -> None:
         """The connection has ended: nothing more is answered."""
-        self._next_id = None
+        self.sink = _CLOSED
         for request in list(self._pending.values()):
             self._settle(request.id, MCPError(CONNECTION_CLOSED, "Connection closed"))
 
@@ -373,9 +380,8 @@ class PipeRequests:
 class SessionRequests:
     """Those of a session that alone can send: a task for each asks it, as the full path does. `bind` it first."""
 
-    is_open = True
-
     def __init__(self, ownership: Ownership) -> None:
+        self.sink: Sink = _OPEN
         self._ownership = ownership
         self._ask: AskDecoded
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -391,8 +397,9 @@ class SessionRequests:
     def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
         """Raises: Malformed: a part that was not decoded cannot be."""
         whole = {name: raw_json.decode(part) if isinstance(part, Raw) else part for name, part in params.items()}
-        in_flight = self._ownership.begin(requester, None)
-        request = DirectRequest(self, in_flight.token, in_flight, requester, self._timeouts[limit])
+        request = DirectRequest(self, self._ownership, requester, self._timeouts[limit])
+        in_flight = request.in_flight
+        request.id = in_flight.token
         asking = asyncio.create_task(self._outcome(request, in_flight, method, whole), name=f"direct:{method}")
         self._asking[request.id] = asking
         asking.add_done_callback(lambda _: self._over(in_flight))
@@ -431,6 +438,11 @@ class _TimeoutsByLength(dict[float, Timeouts]):
     def __missing__(self, seconds: float) -> Timeouts:
         timeouts = self[seconds] = Timeouts(seconds)
         return timeouts
+
+
+def _is_result(answer: raw_json.AnswerLine) -> bool:
+    """Whether there is a result, and nothing else."""
+    return answer.method is UNSET and answer.error is UNSET
 
 
 def _is_of_several(line: bytes) -> bool:

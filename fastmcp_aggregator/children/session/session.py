@@ -110,11 +110,6 @@ class ChildSession:
                 await self._weigh(told.failure, method)
             raise told from None
 
-    @property
-    def can_send_directly(self) -> bool:
-        """Whether `direct.send` would not have to wait."""
-        return self.direct.is_open and not self.lost.is_set()
-
     def _addressed(
         self, method: str, params: Mapping[str, Any] | None, request: InFlight
     ) -> tuple[dict[str, Any], dict[str, Any]]:

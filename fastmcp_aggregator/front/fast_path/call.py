@@ -14,13 +14,20 @@ from msgspec import Raw
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.children.session.parts import is_too_large
+from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.wire import errors
+from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
+
+_LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
+"""Parts of a result that are decoded, where they are."""
 
 
 class Origin(Protocol):
@@ -59,12 +66,13 @@ class FastCall:
         call: Call,
         target: Target,
         origin: Origin,
+        in_flight: InFlightCounter,
         *,
-        shape: Callable[[FastCall, dict[str, Any]], dict[str, Any] | None],
+        stamp: Raw,
         on_end: Callable[[FastCall], None],
     ) -> None:
-        """`shape` makes a child's result what the client gets, None: only the full path can; `on_end` is told once when
-        the fast path has no more to do with the call.
+        """It counts as in flight until it ends. `stamp` is what is said of this server in each result; `on_end` is told
+        once, when the fast path has no more to do with the call.
         """
         self.call = call
         self.identity = call.caller.identity
@@ -73,6 +81,7 @@ class FastCall:
         self.wants_progress = call.caller.wants_progress
         self.target = target
         self.admission: Admission | None = None
+        """The policies', if there are any."""
         self.refusal: MCPError | None = None
         """What the full path is to answer: a policy broke, or it is refused and there is no room for that here."""
         self.started: StartedRequest | None = None
@@ -81,7 +90,8 @@ class FastCall:
         self.key: Hashable = None
         """What another request can cancel it by, if any can."""
         self.origin = origin
-        self._shape = shape
+        self._in_flight = in_flight
+        self._stamp = stamp
         self._on_end = on_end
         self.is_over = False
         """Whether the fast path has no more to do with it."""
@@ -126,10 +136,33 @@ class FastCall:
             return
         if outcome is None or isinstance(outcome, Exception):
             self.take_over("error")
-        elif not self.origin.has_room:
-            self.take_over("client does not read")
-        elif not self._answer(outcome):
+            return
+        try:
+            is_long = self.started.request.has_many_parts is False
+            result = shaped(outcome, self.target, self.call, self._stamp, is_long=is_long)
+            if not self.origin.has_room:
+                self.take_over("client does not read")
+                return
+            response = self.origin.encoded(result)
+        except Exception as error:
+            if not isinstance(error, Unusual):
+                logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             self.take_over("result")
+            return
+        self.target.child.calls.complete(self.started)
+        admission, self.started, self.admission = self.admission, None, None
+        if admission is not None:
+            try:
+                admission.ended(result, outcome)
+            except Exception as error:
+                admission.record()
+                self.refusal = self.unexpected(error)
+                self.take_over("policy failed")
+                return
+        self.is_over = True
+        self._in_flight.end()
+        self._on_end(self)
+        self.origin.answer(response, admission.record if admission is not None and admission.recorders else None)
 
     def expired(self) -> None:
         """It takes long; if the deadline is over, the full path tells."""
@@ -199,34 +232,48 @@ class FastCall:
         self.started.request.keep(tell)
         self.take_over(reason)
 
-    def _answer(self, outcome: Raw | dict[str, Any]) -> bool:
-        """Answer with a result, which the session's reader may have decoded; whether that was possible."""
-        assert self.admission is not None
-        assert self.started is not None
-        try:
-            result = self._shape(self, raw_json.read_parts(outcome) if isinstance(outcome, Raw) else outcome)
-            if result is None:
-                return False
-            response = self.origin.encoded(result)
-        except Exception:
-            logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
-            return False
-        self.target.child.calls.complete(self.started)
-        admission, self.started, self.admission = self.admission, None, None
-        try:
-            admission.ended(result, outcome)
-        except Exception as error:
-            admission.record()
-            self.refusal = self.unexpected(error)
-            self.take_over("policy failed")
-            return True
-        self._end()
-        self.origin.answer(response, admission.record if admission.recorders else None)
-        return True
-
     def _end(self) -> None:
         self.is_over = True
+        self._in_flight.end()
         self._on_end(self)
+
+
+class Unusual(Exception):
+    """A result that only the full path can answer with."""
+
+
+def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, is_long: bool) -> dict[str, Any]:
+    """What a client of the caller's era gets of a result, whose parts are decoded as far as somebody looks at them (of
+    a remote server's all are).
+
+    Raises:
+        Unusual: the full path refuses it, or goes on with it.
+        Malformed: a part cannot be decoded.
+    """
+    result: dict[str, Any] = dict(parts)
+    looked_at = [name for name in _LOOKED_AT if isinstance(parts.get(name), Raw)]
+    part = target.addressed
+    if part and isinstance(parts.get(part), Raw) and (target.is_resource or target.publish is not None):
+        if is_long:
+            result[part] = raw_json.decode_but_texts(parts[part])
+        elif target.is_resource or _may_address(raw_json.bytes_of(parts[part])):
+            looked_at.append(part)
+    for name in looked_at:
+        text = raw_json.bytes_of(parts[name])
+        if len(text) > ANSWER_PARTS_LIMIT and is_too_large(text):
+            raise Unusual
+        result[name] = raw_json.decode(text)
+    is_modern = call.caller.is_modern
+    if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
+        raise Unusual
+    if "_meta" in result or (part is not None and not isinstance(result.get(part), Raw)):
+        result = target.publish_result(result, target.publish)
+    return for_modern_client(call.method, result, stamp) if is_modern else for_legacy_client(call.method, result)
+
+
+def _may_address(text: bytes) -> bool:
+    """Whether a part of a result may have addresses of resources; letters can be escaped."""
+    return b'"resource' in text or b"\\u006" in text or b"\\u007" in text
 
 
 def error_line(request_id: Raw, error: MCPError) -> bytes:

@@ -9,6 +9,8 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -33,23 +35,21 @@ from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.catalogue.snapshot import SPECS
-from fastmcp_aggregator.children.session.parts import is_too_large
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.wire import errors
-from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
+from fastmcp_aggregator.front.wire.shaping import for_modern_client
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
-from fastmcp_aggregator.protocol.parts import ANSWER_PARTS_LIMIT
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
-from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,8 @@ TALKED = frozenset({"notification", "polling", "question", "result", "takes long
 """Why calls are taken over as others of the same component will be."""
 _MOST_KEPT_BYTES = 2000
 """Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
-_LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
-"""Parts of a result that are decoded, where they are."""
+_LOOK_EVERY = 1.0
+"""Seconds after which it is looked again whether spans are collected."""
 _MOST_AT_ONCE = 2000
 """Components of a list that is made, and sent, in one turn."""
 
@@ -145,6 +145,7 @@ class FastPath:
         self._counts = backend.path_counts
         self._cancellable: dict[Hashable, FastCall] = {}
         self.talkers = Talkers()
+        self._next_look, self._is_traced = -math.inf, False
 
     def is_left(self, request: raw_json.RequestLine) -> bool:
         """Whether a request is left to the full path at once; not to be asked where no talkers are known.
@@ -171,7 +172,7 @@ class FastPath:
         if request.method not in KIND_OF_LIST and request.method != PING:
             return None
         try:
-            self._require_usual(request)
+            self._require_usual()
             raw_json.read_id(request.id)
             result = self._listed(request, sender) if request.method in KIND_OF_LIST else _pong(request, sender)
         except Exception as why:
@@ -198,7 +199,7 @@ class FastPath:
     def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request for a list, not counted; None: it is declined."""
         try:
-            self._require_usual(request)
+            self._require_usual()
             return self._listed(request, sender)
         except (Declined, *raw_json.Malformed):
             return None
@@ -215,7 +216,7 @@ class FastPath:
         """
         kind = KIND_OF_LIST[request.method]
         try:
-            self._require_usual(request)
+            self._require_usual()
             raw_json.read_id(request.id)
             await self._directory.ready()
             rule = self._rule_of_list(request, sender)
@@ -281,50 +282,56 @@ class FastPath:
             raise Declined("method")
         if not _RETRY_PARAMS.isdisjoint(request.params):
             raise Declined("round")
-        self._require_usual(request)
         params = _known_params(request.params)
         meta = params.get("_meta", {})
         _require_envelope(request.method, params, meta, sender)
+        self._require_usual()
         request_id = raw_json.read_id(request.id)
         caller = Caller(
             sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
         )
-        target = self._directory.table_of(caller.account).target(request.method, params)
+        target = (self._directory.shared or self._directory.table_of(caller.account)).target(request.method, params)
         if target is None:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        refusal = self._require_free(target, caller, params)
         if sender.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
+        child = target.child
+        self._require_shared(child, caller, params)
         stack = self._backend.policies.stack
         if stack.policies:
             _decode_all(params)
-        call = Call(caller, target.child, request.method, params, target.address, self._group_id, target.input_schema)
+        call = Call(caller, child, request.method, params, target.address, self._group_id, target.input_schema)
         if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
-        return self._start(FastCall(call, target, origin, shape=self._shaped, on_end=self._ended), refusal)
-
-    def _start(self, fast: FastCall, refusal: ChildServerError | None) -> FastCall:
-        """From here on it is not declined any more."""
+        refusal = None if child.calls.reserve(caller.holder) else self._refusal(child, caller)
+        # From here on it is not declined any more.
         self.in_flight.begin()
+        fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
+        if stack.policies or stack.recorders or refusal is not None:
+            self._admit(fast, refusal)
+        if not fast.is_over and not fast.taken_over:
+            try:
+                told = forwarded(child, params, target.address)
+                fast.started = child.calls.start(request.method, told, fast, origin.patience)
+            except Exception:  # the connection, or what cannot be written; the full path says so
+                child.calls.release(caller.holder)
+                fast.take_over("not sent")
+        return fast
+
+    def _admit(self, fast: FastCall, refusal: ChildServerError | None) -> None:
+        """Ask the policies, if that was not refused for another reason; what is not let pass is answered."""
+        holder = fast.call.caller.holder
         try:
             fast.admission = self._admitted(fast.call, refusal)
         except MCPError as error:
             fast.refuse(error)
-            return fast
         except Exception as error:
             fast.refusal = fast.unexpected(error)
             fast.take_over("policy failed")
-            return fast
-        child = fast.target.child
-        try:
-            fast.started = child.calls.start(
-                fast.call.method, forwarded(child, fast.call.params, fast.target.address), fast, fast.origin.patience
-            )
-        except Exception:  # the connection, or what cannot be written; the full path says so
-            fast.take_over("not sent")
-        return fast
+        if fast.admission is None and refusal is None:
+            fast.target.child.calls.release(holder)
 
     def _admitted(self, call: Call, refusal: ChildServerError | None) -> Admission:
         """The policies' admission.
@@ -338,69 +345,48 @@ class FastPath:
             raise errors.unavailable(refusal, is_local=call.caller.is_local)
         return admission
 
-    def _require_usual(self, request: raw_json.RequestLine) -> None:
+    def _require_usual(self) -> None:
         if not self.is_on:
             raise Declined("off")
         if self.in_flight.is_closing:
             raise Declined("ending")
-        if is_tracing():
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look, self._is_traced = now + _LOOK_EVERY, is_tracing()
+        if self._is_traced:
             raise Declined("tracing")
-        if not self._own.bypass_allowed:
-            raise Declined("middleware")
         if self._backend.profile.is_awaited:
             raise Declined("new client")
+        if not self._own.bypass_allowed:
+            raise Declined("middleware")
 
-    def _require_free(self, target: Target, caller: Caller, params: Mapping[str, Any]) -> ChildServerError | None:
-        """Decline what would have to wait, or needs an instance of its own; why the child's side refuses it, if so."""
-        child, runtime = target.child, self._backend.runtime
-        if runtime is None or child.session is None:
+    def _require_shared(self, child: Child, caller: Caller, params: Mapping[str, Any]) -> None:
+        """Decline what is not to be sent to the child itself, now."""
+        runtime, session = self._backend.runtime, child.session
+        if runtime is None or session is None or session.lost.is_set():
             raise Declined("not running")
-        if not child.session.can_send_directly:
+        if not session.direct.sink.has_room:
             raise Declined("no room in the pipe")
-        if caller.is_modern and child.session.era == "legacy" and LOG_LEVEL_META_KEY in params.get("_meta", ()):
+        if caller.is_modern and session.era == "legacy" and LOG_LEVEL_META_KEY in params.get("_meta", ()):
             raise Declined("log level")
+        if runtime.subscriptions.resources.get(child.place):  # no answer must come before the update that it has caused
+            raise Declined("subscribed")
+        if self._backend.profile.is_single and child.evidence.is_shared:
+            return  # with the only client there is
         if not caller.is_remote:
             runtime.instances.look_at_paths(child, caller, params)
         if not runtime.instances.is_shared(child, caller):
             raise Declined("instance")
-        if runtime.subscriptions.has_any(child):  # an answer must not come before the update that it has caused
-            raise Declined("subscribed")
-        if child.calls.has_free_slot(caller):
-            return None
+
+    def _refusal(self, child: Child, caller: Caller) -> ChildServerError:
+        """Why the child's side refuses a call for which no slot is free."""
         refusal = child.calls.refusal(caller.holder)
         if refusal is None:
             raise Declined("busy")
         return refusal
 
-    def _shaped(self, fast: FastCall, result: dict[str, Any]) -> dict[str, Any] | None:
-        """What a client of this era gets of a result, whose parts are decoded as far as somebody looks at them; of a
-        remote server's, all are.
-        """
-        looked_at = [name for name in _LOOKED_AT if isinstance(result.get(name), Raw)]
-        target = fast.target
-        part = target.addressed
-        if part and isinstance(result.get(part), Raw) and (target.is_resource or target.publish is not None):
-            if fast.started is not None and fast.started.request.has_many_parts is False:  # so it is a long one
-                result[part] = raw_json.decode_but_texts(result[part])
-            elif target.is_resource or _may_address(raw_json.bytes_of(result[part])):
-                looked_at.append(part)
-        for name in looked_at:
-            text = raw_json.bytes_of(result[name])
-            if len(text) > ANSWER_PARTS_LIMIT and is_too_large(text):
-                return None  # the full path refuses it
-            result[name] = raw_json.decode(text)
-        is_modern = fast.call.caller.is_modern
-        if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
-            return None
-        published = target.publish_result(result, target.publish)
-        if is_modern:
-            return for_modern_client(fast.call.method, published, self._stamp)
-        return for_legacy_client(fast.call.method, published)
-
     def _ended(self, fast: FastCall) -> None:
         if self.talkers.known or fast.taken_over:
             self.talkers.ended(_component(fast.call.method, fast.call.params), has_talked=fast.taken_over in TALKED)
-        self.in_flight.end()
         if fast.key is not None:
             del self._cancellable[fast.key]
         if fast.taken_over:
@@ -415,11 +401,6 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-def _may_address(text: bytes) -> bool:
-    """Whether a part of a result may have addresses of resources; letters can be escaped."""
-    return b'"resource' in text or b"\\u006" in text or b"\\u007" in text
 
 
 def _component(method: str, params: Mapping[str, Any]) -> Hashable:
@@ -438,9 +419,10 @@ def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
     for name in ("name", "uri", "ref", "_meta"):
         if name in params:
             params[name] = raw_json.decode(params[name])
-    for name in ("arguments", "_meta"):
-        if name in params and not raw_json.is_object(params[name]):
-            raise Declined("params")
+    if not isinstance(params.get("_meta", {}), dict):
+        raise Declined("params")
+    if "arguments" in params and raw_json.first_of(params["arguments"]) != raw_json.FIRST_OF_OBJECT:
+        raise Declined("params")
     return params
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Protocol
 
 from mcp.server.connection import Connection
@@ -20,17 +21,27 @@ from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 
 
+class OpenRequests(Protocol):
+    """The requests of the client that are not answered yet; see `front/stdio/conversation.py`."""
+
+    @property
+    def open(self) -> Set[RequestId]: ...
+
+    def began(self, request_id: RequestId) -> None: ...
+
+    def answered(self, request_id: RequestId) -> None: ...
+
+
 class PipeEnds(Protocol):
     """The two ends of the pipe to the client; see `front/stdio/transport.py`."""
 
     @property
     def has_room(self) -> bool: ...
 
-    def is_open(self, request_id: RequestId) -> bool: ...
+    @property
+    def conversation(self) -> OpenRequests: ...
 
-    def began(self, request_id: RequestId) -> None: ...
-
-    def answer(self, request_id: RequestId, line: bytes) -> None: ...
+    def answer(self, line: bytes) -> None: ...
 
     def read_again(self, request_id: RequestId, line: bytes) -> None: ...
 
@@ -43,7 +54,8 @@ class PipeFront:
         self._pipe: PipeEnds | None = None
         self._connection: Connection | None = None
         self._is_modern = False
-        self._calls: dict[RequestId, FastCall] = {}
+        self.calls: dict[RequestId, FastCall] = {}
+        """Those that are on the fast path."""
         self._taken_over: dict[RequestId, FastCall] = {}
 
     def attach(self, pipe: PipeEnds) -> None:
@@ -66,6 +78,13 @@ class PipeFront:
         if len(line) > self._path.most_bytes:
             self._path.decline("too large", line)
             return False
+        return self._begin(line, self._pipe, Sender(connection, is_modern=self._is_modern))
+
+    def pass_over(self, lines: list[bytes]) -> None:
+        """These come while the full path reads others, and go after them."""
+        self._path.decline("busy reader", *lines)
+
+    def _begin(self, line: bytes, pipe: PipeEnds, sender: Sender) -> bool:
         try:
             request = raw_json.read_request(line)
             if self._path.talkers.known and self._path.is_left(request):
@@ -74,27 +93,20 @@ class PipeFront:
         except raw_json.Malformed:
             self._path.decline("malformed", line)
             return False
-        if self._pipe.is_open(key):
+        if key in pipe.conversation.open:
             return False  # the full path refuses it
-        origin = _Line(self, self._pipe, key, line, request.id)
-        return self._begin(request, key, origin, Sender(connection, is_modern=self._is_modern))
-
-    def pass_over(self, lines: list[bytes]) -> None:
-        """These come while the full path reads others, and go after them."""
-        self._path.decline("busy reader", *lines)
-
-    def _begin(self, request: raw_json.RequestLine, key: RequestId, origin: _Line, sender: Sender) -> bool:
+        origin = _Line(self, pipe, key, line, request.id)
         is_call = request.method in CALLS
-        if not is_call and origin.has_room and (result := self._path.reply(request, sender)) is not None:
+        if not is_call and pipe.has_room and (result := self._path.reply(request, sender)) is not None:
             origin.send(origin.encoded(result))
             return True
         fast = self._path.begin(request, origin, sender)
         if fast is None:
             return False
         if not fast.is_over:
-            origin.begun()
+            pipe.conversation.began(key)
             if not fast.taken_over:
-                self._calls[key] = fast
+                self.calls[key] = fast
         return True
 
     def resume(self, request_id: RequestId) -> FastCall | None:
@@ -105,54 +117,47 @@ class PipeFront:
         """The client waits no longer for a request."""
         key = coerce_request_id(request_id)
         # What was taken over is found all the same when its line is read again, or it would be sent anew.
-        if (fast := self._calls.pop(key, None) or self._taken_over.get(key)) is not None:
+        if (fast := self.calls.pop(key, None) or self._taken_over.get(key)) is not None:
             fast.abandon()
-
-    def answered(self, key: RequestId) -> None:
-        self._calls.pop(key, None)
 
     def taken_over(self, key: RequestId, fast: FastCall) -> None:
         """The full path is to serve a call."""
-        self._calls.pop(key, None)
+        self.calls.pop(key, None)
         self._taken_over[key] = fast
 
     def close(self) -> None:
         """The pipe is about to be closed: cut off what is not answered."""
-        for fast in [*self._calls.values(), *self._taken_over.values()]:
+        for fast in [*self.calls.values(), *self._taken_over.values()]:
             if not fast.is_over:
                 fast.abandon()
                 fast.origin.refuse(errors.cut_off())
-        self._calls.clear()
+        self.calls.clear()
         self._taken_over.clear()
 
 
+@dataclass(eq=False, slots=True)  # not frozen, for one is made for each request
 class _Line:
     """One request, as it stands on its line."""
 
+    front: PipeFront
+    pipe: PipeEnds
+    key: RequestId
+    line: bytes
+    id: Raw
     patience = math.inf
-    __slots__ = ("_front", "_id", "_key", "_line", "_pipe")
-
-    def __init__(self, front: PipeFront, pipe: PipeEnds, key: RequestId, line: bytes, request_id: Raw) -> None:
-        self._front = front
-        self._pipe = pipe
-        self._key = key
-        self._line = line
-        self._id = request_id
-
-    def begun(self) -> None:
-        self._pipe.began(self._key)
 
     @property
     def has_room(self) -> bool:
-        return self._pipe.has_room
+        return self.pipe.has_room
 
     def encoded(self, result: Result) -> bytes:
         """The line, with its end: to put that behind 30 MiB would copy them once more."""
-        return raw_json.encode_lines(({"jsonrpc": "2.0", "id": self._id, "result": result},))
+        return raw_json.encode_lines(({"jsonrpc": "2.0", "id": self.id, "result": result},))
 
     def send(self, response: bytes) -> None:
-        self._front.answered(self._key)
-        self._pipe.answer(self._key, response)
+        self.front.calls.pop(self.key, None)
+        self.pipe.answer(response)
+        self.pipe.conversation.answered(self.key)
 
     def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
         self.send(response)
@@ -160,14 +165,14 @@ class _Line:
             then()
 
     def refuse(self, error: MCPError) -> None:
-        self.send(error_line(self._id, error) + b"\n")
+        self.send(error_line(self.id, error) + b"\n")
 
     def abandoned(self) -> None:
         """Answer nothing (2025-11-25, cancellation)."""
 
     def take_over(self, fast: FastCall) -> None:
-        self._front.taken_over(self._key, fast)
-        self._pipe.read_again(self._key, self._line)
+        self.front.taken_over(self.key, fast)
+        self.pipe.read_again(self.key, self.line)
 
 
 PIPE_FRONT: ContextVar[PipeFront | None] = ContextVar("the fast path of the client on stdio", default=None)

@@ -57,9 +57,10 @@ class Conversation:
         self._on_replayed = on_replayed
         self._has_more = has_more
         self._refuse = refuse
-        self._open: set[Any] = set()
+        self.open: set[Any] = set()
+        """The requests that are not answered yet."""
         self._streams: set[Any] = set()
-        """The requests for streams that are open: nobody waits for their answers."""
+        """Those for streams among them: nobody waits for their answers."""
         self._again: dict[Any, bytes] = {}
         """The lines of those among them that are read a second time, as they came."""
         self._over = asyncio.Event()
@@ -71,11 +72,11 @@ class Conversation:
             if self._is_twice(key, message):
                 self._refuse(JSONRPCError(jsonrpc="2.0", id=message.id, error=id_in_use().error))
                 return False
+            self.open.add(key)
             if message.method == LISTEN:
                 self._streams.add(key)
             else:
                 self.first = self.first or message
-                self._open.add(key)
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._forget(_identity((message.params or {}).get("requestId")))
         self.check()
@@ -86,13 +87,10 @@ class Conversation:
         if key in self._again and read_message(self._again[key]) == request:
             del self._again[key]
             return False
-        return self.is_open(key)
-
-    def is_open(self, request_id: RequestId | None) -> bool:
-        return request_id in self._open or request_id in self._streams
+        return key in self.open
 
     def _forget(self, request_id: RequestId | None) -> None:
-        self._open.discard(request_id)
+        self.open.discard(request_id)
         self._streams.discard(request_id)
 
     def read_again(self, request_id: RequestId, line: bytes) -> None:
@@ -100,9 +98,9 @@ class Conversation:
         self._again[request_id] = line
 
     @property
-    def has_several(self) -> bool:
-        """Whether more than one request is not answered yet."""
-        return len(self._open) > 1
+    def awaited(self) -> int:
+        """How many answers the client waits for."""
+        return len(self.open) - len(self._streams)
 
     def replay(self, request_id: RequestId) -> None:
         """The request of this id, which comes now, is answered already."""
@@ -113,7 +111,7 @@ class Conversation:
         return self._replayed is not None and _identity(answer.id) == self._replayed
 
     def began(self, request_id: RequestId) -> None:
-        self._open.add(request_id)
+        self.open.add(request_id)
 
     def answered(self, request_id: RequestId | None) -> None:
         self._forget(request_id)
@@ -146,7 +144,7 @@ class Conversation:
 
     def check(self) -> None:
         """Notice when everything is answered."""
-        if self.client_left and not self._open and not self._has_more():
+        if self.client_left and not self.awaited and not self._has_more():
             self._over.set()
 
     async def over(self) -> None:

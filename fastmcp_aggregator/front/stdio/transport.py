@@ -129,6 +129,8 @@ class OutputPipe(asyncio.Protocol):
     def __init__(self) -> None:
         self.on_gone: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
+        self.has_room = True
+        """Whether it takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()
@@ -138,19 +140,20 @@ class OutputPipe(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
-        self._room.set()
+        self._let_on()
         self.on_gone()
 
     def pause_writing(self) -> None:
+        self.has_room = False
         self._room.clear()
 
     def resume_writing(self) -> None:
-        self._room.set()
+        self._let_on()
         self.on_room()
 
-    @property
-    def has_room(self) -> bool:
-        return self._room.is_set()
+    def _let_on(self) -> None:
+        self.has_room = True
+        self._room.set()
 
     def write(self, data: bytes) -> None:
         if self._gone.is_set():
@@ -258,19 +261,11 @@ class ClientPipe(asyncio.Protocol):
         """Whether the client's end takes more at once."""
         return self._output.has_room
 
-    def began(self, request_id: RequestId) -> None:
-        """The request on a line that was taken is served."""
-        self.conversation.began(request_id)
-
-    def answer(self, request_id: RequestId, line: bytes) -> None:
-        write = self._answers.add if self.conversation.has_several else self._output.write
+    def answer(self, line: bytes) -> None:
+        """Write the answer to a request on a line that was taken."""
+        write = self._answers.add if self.conversation.awaited > 1 else self._output.write
         with suppress(OSError):
             write(line)
-        self.conversation.answered(request_id)
-
-    def is_open(self, request_id: RequestId) -> bool:
-        """Whether a request of this id is not answered yet."""
-        return self.conversation.is_open(request_id)
 
     def read_again(self, request_id: RequestId, line: bytes) -> None:
         """Have a line that was taken read like all others, after those that came since."""
