@@ -43,9 +43,11 @@ class LineSplitter:
         if not rest:
             self._keep(first)
             return []
-        lines = [line for line in (self._finish(first), *map(self._checked, rest[:-1])) if line is not None]
-        self._keep(rest[-1])
-        return lines
+        last, begun = rest.pop(), self._finish(first)
+        if rest and max(map(len, rest)) > self._limit:
+            rest = [line for line in map(self._checked, rest) if line is not None]
+        self._keep(last)
+        return rest if begun is None else [begun, *rest]
 
     def end(self) -> list[bytes]:
         """The stream is over: return what stands after the last newline, if anything."""

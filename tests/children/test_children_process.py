@@ -622,3 +622,18 @@ async def test_a_failure_to_start_shows_the_label_and_never_a_value_that_was_fil
         await ChildProcess.spawn(server)
     assert "${HOME_OF_SECRETS}/run" in raised.value.reason
     assert "hunter2" not in str(raised.value)
+
+
+async def test_of_a_process_that_floods_stderr_all_is_read_by_and_by_and_its_end_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fastmcp_aggregator.children.process.stderr._MOST_A_SECOND", 1_000_000)
+    code = "import os; os.write(2, b'\\n' * 300_000 + b'last\\n')"
+    process = await ChildProcess.spawn(StdioServer(key="x", label="x", command=sys.executable, args=("-c", code)))
+    paused = list[float]()
+    later = process._read_stderr_later
+    monkeypatch.setattr(process, "_read_stderr_later", lambda seconds: (paused.append(seconds), later(seconds)))
+    await until(lambda: process.stderr.tail() and process.stderr.tail()[-1] == "last")
+    await process.stop()
+    assert process.stderr.dropped_lines == 300_001 - 1000
+    assert len(paused) > 3

@@ -219,6 +219,13 @@ def test_a_server_that_floods_stderr_does_not_drown_what_others_say(
     assert stderr.dropped_lines == 2000
 
 
+def test_who_says_thousands_of_lines_at_once_is_not_read_for_a_while(silence: Callable[[], None]) -> None:
+    silence()
+    stderr = ChildStderr("loud")
+    assert stderr.feed(b"one\n" * 1000) == 0.0
+    assert stderr.feed(b"\n" * 64 * KIB) == 64 * KIB / 100_000
+
+
 def test_bytes_that_are_not_utf_8_are_replaced_and_the_rest_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
     stderr = ChildStderr("files")
     stderr.feed(b"caf\xe9 \xff\xfe na\xc3\xafve\n")

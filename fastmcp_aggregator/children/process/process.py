@@ -250,9 +250,16 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self.stderr.feed(data)
+            if seconds := self.stderr.feed(data):
+                self._read_stderr_later(seconds)
         elif lines := self._splitter.feed(data):
             self._on_lines(lines)
+
+    def _read_stderr_later(self, seconds: float) -> None:
+        """It floods: what is there waits, and so does the child if it goes on."""
+        pipe: asyncio.ReadTransport = self._transport.get_pipe_transport(2)  # type: ignore[assignment]
+        pipe.pause_reading()
+        asyncio.get_running_loop().call_later(seconds, pipe.resume_reading)
 
     def _refuse_line(self, head: bytes, tail: bytes | None) -> None:
         limit = self.line_limit_mib

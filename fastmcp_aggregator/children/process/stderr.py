@@ -9,7 +9,6 @@ from __future__ import annotations
 import select
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
@@ -32,8 +31,8 @@ _MOST_LINES, _WINDOW = 1000, 10.0
 """Lines of one child that are passed on in so many seconds: one that floods must not hide what others say."""
 _JSON_TEXT = 300
 """Characters of a line that are passed on as JSON, where one may take twelve bytes, beside the other fields."""
-
-
+_MOST_A_SECOND = 100_000
+"""Lines that are read of a child that says many at once: thousands of empty ones come in one read."""
 _LEFT_OUT = b"more than %d lines in %d s: the others are left out here" % (_MOST_LINES, _WINDOW)
 _clock = time.monotonic
 
@@ -58,16 +57,19 @@ class ChildStderr:
         self._as_json = as_json
         self._file: StderrFile | None = None
         self._splitter = LineSplitter(_LINE_LIMIT)
-        self._tail: deque[bytes] = deque()
-        self._tail_size = 0
+        self._tail = bytearray()
+        """Whole lines, of which it is cut to the last ones now and then."""
         self._window_ends = 0.0
         self._passed_on = 0
         """Lines since this window has begun."""
         self.dropped_lines = 0
         """Lines that were not passed on because they were too many."""
 
-    def feed(self, data: bytes) -> None:
-        self._take(self._splitter.feed(data))
+    def feed(self, data: bytes) -> float:
+        """Take what the child has said; return for how many seconds it is not to be read."""
+        lines = self._splitter.feed(data)
+        self._take(lines)
+        return len(lines) / _MOST_A_SECOND if len(lines) > _MOST_LINES else 0.0
 
     def end(self) -> None:
         """Handle end of file: take what stands after the last newline."""
@@ -78,7 +80,12 @@ class ChildStderr:
 
     def tail(self, lines: int = 20) -> tuple[str, ...]:
         """Return the last lines, oldest first."""
-        return tuple(map(_text, tuple(self._tail)[-lines:]))
+        self._cut_tail()
+        return tuple(map(_text, self._tail.split(b"\n")[:-1][-lines:]))
+
+    def _cut_tail(self) -> None:
+        if (over := len(self._tail) - _TAIL_BYTES) > 0:
+            del self._tail[: self._tail.index(b"\n", over - 1) + 1]
 
     @cached_property
     def _redactor(self) -> Redactor:
@@ -87,13 +94,15 @@ class ChildStderr:
     def _take(self, lines: list[bytes]) -> None:
         if not lines:
             return
-        lines = self._redactor.data(b"\n".join(lines)).split(b"\n")
-        self._tail += lines
-        self._tail_size += sum(map(len, lines)) + len(lines)
-        while self._tail_size > _TAIL_BYTES:
-            self._tail_size -= len(self._tail.popleft()) + 1
-        self._keep(lines)
-        _pass_on(map(self._shown, self._some([line for line in lines if _OF_NO_ROOTS not in line])))
+        data = self._redactor.data(b"\n".join(lines))
+        lines = data.split(b"\n")
+        self._tail += data + b"\n"
+        if len(self._tail) > 2 * _TAIL_BYTES:
+            self._cut_tail()
+        self._keep(data)
+        if _OF_NO_ROOTS in data:
+            lines = [line for line in lines if _OF_NO_ROOTS not in line]
+        _pass_on(map(self._shown, self._some(lines)))
 
     def _some(self, lines: list[bytes]) -> list[bytes]:
         """As many of the lines as are passed on; where some are not, that is said instead of them, once."""
@@ -114,14 +123,14 @@ class ChildStderr:
         fields = {"event": _text(line)[:_JSON_TEXT], "server": self._key, "timestamp": now, "level": "info"}
         return json_line({**fields, "logger": "stderr"})
 
-    def _keep(self, lines: list[bytes]) -> None:
+    def _keep(self, lines: bytes) -> None:
         if self._file is None and self._directory is not None:
             self._file = open_stderr_file(self._directory, self._key)
         if self._file is not None:
-            self._file.write(b"\n".join([*lines, b""]))
+            self._file.write(lines + b"\n")
 
 
-def _text(line: bytes) -> str:
+def _text(line: bytes | bytearray) -> str:
     return line.decode(errors="replace").rstrip("\r")
 
 
