@@ -383,10 +383,9 @@ class Aggregator(VirtualServer):
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
-        places = self._backend.places
-        return await self.policies.rendered_metrics(
-            self.health(), places.counts(), self._backend.path_counts, self.shares(), self.refused_files()
-        )
+        requests, paths = self._backend.places.counts(), self._backend.path_counts
+        files, keys = self.refused_files(), keys_of(self.auth)
+        return await self.policies.rendered_metrics(self.health(), requests, paths, self.shares(), files, keys)
 
     def shares(self) -> dict[str, Usage]:
         """What callers share, by what it is, and how much of it is taken."""

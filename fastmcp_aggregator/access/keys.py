@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastmcp_aggregator.access.roles import USUAL
@@ -20,6 +20,7 @@ from fastmcp_aggregator.access.roles import USUAL
 KEY_PREFIX = "fma_"
 """The prefix of every key, by which secret scanners recognise one that has leaked."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}")
+EXPIRY_NOTICE = timedelta(days=14)
 _ID_BYTES = 4
 _SECRET_BYTES = 32
 
@@ -39,6 +40,10 @@ class ApiKey:
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires is not None and now >= self.expires
+
+    def expires_soon(self, now: datetime) -> bool:
+        """Whether its owner needs another one, or more days, within `EXPIRY_NOTICE`."""
+        return self.expires is not None and now < self.expires <= now + EXPIRY_NOTICE
 
     def described(self) -> dict[str, Any]:
         """What may be known of it, as JSON: not even its digest is."""

@@ -73,6 +73,12 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
     write_whole(path, json.dumps(document, indent=2) + "\n", mode=PRIVATE, keeps_readers=True)
 
 
+def expiring(keys: Iterable[ApiKey]) -> list[ApiKey]:
+    """Those that expire soon, the next first."""
+    now = datetime.now(UTC)
+    return sorted((key for key in keys if key.expires_soon(now)), key=lambda key: key.expires or now)
+
+
 class FollowedKeys:
     """The keys of a file, reloaded when it has changed; each look-up checks that.
 
@@ -110,6 +116,16 @@ class FollowedKeys:
         """All keys of the file, in its order."""
         self._refresh()
         return tuple(self._by_id.values())
+
+    def next_expiries(self) -> dict[str, datetime]:
+        """When the next of the keys for a group expires, by group; those for all groups are under `*`."""
+        now = datetime.now(UTC)
+        found: dict[str, datetime] = {}
+        for key in self.all():
+            if key.expires is not None and not key.is_expired(now):
+                for group in ("*",) if key.groups is None else key.groups:
+                    found[group] = min(key.expires, found.get(group, key.expires))
+        return found
 
     def refused(self) -> RefusedFile | None:
         """Why all keys are rejected, if they are."""

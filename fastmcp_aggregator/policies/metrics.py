@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Info, ProcessCollector, generate_latest
@@ -85,6 +86,8 @@ class Scrape:
     paths: PathCounts = field(default_factory=PathCounts)
     refused_files: Mapping[str, float] = field(default_factory=dict)
     """Since when each file is not in use as it is now, in seconds since 1970; 0: it is in use."""
+    key_expiries: Mapping[str, datetime] = field(default_factory=dict)
+    """When the next of the keys for each group expires."""
 
 
 class Metrics(Policy):
@@ -204,6 +207,9 @@ def _collected(found: Scrape) -> Iterator[Metric]:
     text = "Since when a file is refused as it is now, in seconds since 1970; 0 while it is in use."
     refused = {(what,): since for what, since in found.refused_files.items()}
     yield _gauge("file_refused_time_seconds", text, ("file",), refused)
+    text = "When the next of the keys for a group expires, in seconds since 1970; of those for all groups: *."
+    expiries = {(group,): expires.timestamp() for group, expires in found.key_expiries.items()}
+    yield _gauge("key_expiry_time_seconds", text, ("group",), expiries)
 
 
 def _gauge(name: str, text: str, labels: Sequence[str], values: _Values) -> Metric:

@@ -32,6 +32,7 @@ from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ServerStatus
 
 if TYPE_CHECKING:
+    from fastmcp_aggregator.access.keys_file import FollowedKeys
     from fastmcp_aggregator.callers.call import Call
 
 logger = logging.getLogger(__name__)
@@ -283,6 +284,7 @@ class Policies:
         paths: PathCounts,
         shares: Mapping[str, Usage],
         files: Mapping[str, RefusedFile | None],
+        keys: FollowedKeys | None,
     ) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off. `http_requests` run, and wait."""
         if self._metrics is None:
@@ -291,7 +293,8 @@ class Policies:
 
         lost, is_failing = (self._audit.log.lost, self._audit.log.is_failing) if self._audit is not None else (0, False)
         refused = {what: file.since if file is not None else 0.0 for what, file in files.items()}
-        found = Scrape(statuses, http_requests, shares, lost, is_failing, paths, refused)
+        expiries = keys.next_expiries() if keys is not None else {}
+        found = Scrape(statuses, http_requests, shares, lost, is_failing, paths, refused, expiries)
         return await self._metrics.render(found), CONTENT_TYPE
 
     async def limit(self, principal: Principal, group: str) -> Rejected | None:

@@ -30,7 +30,6 @@ from fastmcp_aggregator.auth.resource_metadata import group_metadata
 from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
-from fastmcp_aggregator.files.followed import RefusedFile
 from fastmcp_aggregator.front.http.app import wrap_lifespan
 from fastmcp_aggregator.front.http.gate import IS_LEAVING
 from fastmcp_aggregator.front.http.security import guard_of, guarded_route
@@ -38,6 +37,7 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 from fastmcp_aggregator.status.server_status import SEEN_BY_EVERYBODY, ServerStatus
 from fastmcp_aggregator.web.accounts import AccountPages
+from fastmcp_aggregator.web.dashboard.notices import notices_of
 from fastmcp_aggregator.web.dashboard.routes import Hub, dashboard_routes
 from fastmcp_aggregator.web.group_apps import GroupApps, MakeApp, RunningGroups
 from fastmcp_aggregator.web.openapi import description
@@ -137,14 +137,8 @@ def _table(hub: Hub, *, is_local: bool = False) -> Response:
     """The state of every server, by server key, in full for those on this machine; and what callers share."""
     servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items()}
     shares = {of: _share(usage) for of, usage in hub.shares().items()}
-    refused = {what: _refusal(file, is_local=is_local) for what, file in hub.refused_files().items() if file}
-    about = {"servers": servers, "shares": shares, "refused_files": refused}
+    about = {"servers": servers, "shares": shares, **notices_of(hub, is_local=is_local)}
     return JSONResponse({"ready": _why_not_ready(hub) is None, **about})
-
-
-def _refusal(file: RefusedFile, *, is_local: bool) -> dict[str, Any]:
-    about = {"since": round(file.age, 1)}
-    return {**about, "problem": str(file.problem)} if is_local else about
 
 
 def _share(usage: Usage) -> dict[str, Any]:

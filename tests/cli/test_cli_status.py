@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from itertools import islice
@@ -115,6 +116,23 @@ async def test_a_file_that_is_refused_as_it_is_now_is_told(tmp_path: Path, capfd
     assert re.fullmatch(r"the config file has been refused for \d+ s, and what it said before stays in use: .*", last)
     assert f"{file}: 1 problem $: is not valid JSON" in last
     assert document["refused_files"].keys() == {"config"}
+
+
+async def test_keys_that_expire_soon_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, soon = tmp_path / "keys.json", datetime.now(UTC) + timedelta(days=2)
+    key, own = new_key("ann", None, None, ["observe"])
+    write_keys(path, [own, *(new_key(f"bob{n}", None, soon + timedelta(hours=n))[1] for n in range(4))])
+    monkeypatch.setenv("FASTMCP_AGGREGATOR_API_KEY", key)
+    async with settled(build_aggregator(config(files=lean()), keys_file=str(path))) as url:
+        told = (await status(capfd, url))[1].splitlines()
+        document = json.loads((await status(capfd, url, "--json"))[1])
+    assert [line.partition(" of ")[2] for line in told[-4:-1]] == [
+        f"bob{n} expires on {soon + timedelta(hours=n):%Y-%m-%d}" for n in range(3)
+    ]
+    assert told[-1] == "More keys expire soon: fastmcp-aggregator keys list"
+    assert [key["name"] for key in document["expiring_keys"]] == [f"bob{n}" for n in range(4)]
 
 
 async def test_restart_starts_a_server_anew(capfd: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,7 @@ from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from support.chromium import CHROMIUM, launched, served
 
 expect.set_options(timeout=PATIENCE * 1000)
@@ -598,6 +598,34 @@ def test_more_tools_are_listed_than_a_function_takes_arguments(chromium: Browser
     with page_of(chromium, f"{hub}#tools") as page:
         page.locator("#tools-list a").first.wait_for()
         assert page.evaluate(listed) == 200_000
+
+
+def test_files_that_are_refused_and_keys_that_expire_are_told_on_every_part_of_the_page(chromium: Browser) -> None:
+    app = memory.build_aggregator(config(a=lean()))
+    key = {"id": "1a2b", "name": "ann", "expires": "2027-01-02T00:00:00+00:00"}
+    noticed = {"refused_files": {"config": {"since": 3.0, "problem": "mcp.json: <b>"}}, "expiring_keys": [key]}
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        if response.ok:
+            route.fulfill(response=response, json={**response.json(), **noticed})
+        else:
+            route.fulfill(response=response)
+
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        expect(row(page, "a")).to_contain_text("running")
+        expect(page.locator("#notices")).to_be_empty()
+        page.route("**/dashboard/state", answer)
+        page.reload()
+        for view in ("servers", "calls"):
+            page.evaluate("view => { location.hash = view; }", view)
+            expect(page.locator("#notices p")).to_have_text(
+                [
+                    "The config file is refused as it is now, and what it said before stays in use: mcp.json: <b>",
+                    "The key 1a2b of ann expires on 2027-01-02.",
+                ]
+            )
+        page.unroute_all(behavior="ignoreErrors")
 
 
 def test_keys_and_servers_are_shown_by_the_two_hundred(chromium: Browser) -> None:

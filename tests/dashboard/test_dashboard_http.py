@@ -26,6 +26,7 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import ROLES
 from fastmcp_aggregator.auth.claims import claim_of
+from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.policies.policy import CallEnd
 from fastmcp_aggregator.policies.recent import RecentCalls
 from fastmcp_aggregator.web.dashboard import watch
@@ -352,6 +353,32 @@ async def test_a_new_config_is_shown() -> None:
         await app.reload(config(fetch=lean(), files=lean(era="modern"), third=lean()))
         keys = [server["key"] for server in (await changed).json()["servers"]]
         assert keys == ["fetch", "files", "third"]
+
+
+async def test_a_file_that_is_refused_is_shown_to_observers_until_it_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "PACE", 0.01)
+    file = tmp_path / "mcp.json"
+    file.write_text(right := json.dumps(config(fetch=lean(), files=lean())))
+    tokens = StaticTokenVerifier(dict(map(_token, ("root", "guest:web"))))
+    app = build_aggregator(file, groups=GROUPS, auth=tokens)
+    async with browser(app, authorization="Bearer root") as http:
+        await ready(http)
+        before = await http.get("/dashboard/state")
+        assert before.json()["refused_files"] == {}
+        changed = waiting(http, before.headers["etag"])
+        file.write_text("{")
+        with pytest.raises(ConfigError):
+            await app.reload()
+        seen = await changed
+        assert seen.json()["refused_files"].keys() == {"config"}
+        assert (await http.get("/dashboard/state")).headers["etag"] == seen.headers["etag"]  # though it is older now
+        assert "refused_files" not in await state(http, bearer("guest"))
+        changed = waiting(http, seen.headers["etag"])
+        file.write_text(right)
+        await app.reload()
+        assert (await changed).json()["refused_files"] == {}
 
 
 def test_the_calls_that_are_kept_are_the_last_ones() -> None:

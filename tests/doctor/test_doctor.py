@@ -103,6 +103,9 @@ def test_keys_for_groups_that_are_not_there_and_a_keys_file_that_cannot_be_used_
         main(["keys", "create", name, "--file", str(keys), *(["--groups", groups] if groups else [])])
     ((severity, message),) = found()
     assert (severity, message.partition(" of ")[2]) == ("warning", "'eve' is for the group 'webb', which is not there")
+    for name, days in (("ida", "3"), ("jon", "30"), ("leo", "never")):
+        main(["keys", "create", name, "--file", str(keys), "--days", days])
+    assert [message.partition(" of ")[2].partition(" on ")[0] for _, message in found()][1:] == ["'ida' expires"]
     keys.chmod(0o666)
     assert [severity for severity, _ in found()] == ["error"]
     keys.chmod(0o600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -139,6 +140,11 @@ async def test_what_callers_share_is_told_without_their_names() -> None:
     assert [await value(metrics, f"share_{name}", found, of="streams") for name in names] == [1250, 7, 2, 5]
     assert await value(metrics, "share_refused_total", found, of="streams") == 3
     assert b"someone" not in await metrics.render(found)
+
+
+async def test_the_next_key_to_expire_is_told_by_group() -> None:
+    found = Scrape(key_expiries={"web": datetime.fromtimestamp(1_800_000_000, UTC), "*": datetime.now(UTC)})
+    assert await value(Metrics(), "key_expiry_time_seconds", found, group="web") == 1_800_000_000
 
 
 async def test_what_the_program_knows_is_asked_for_too() -> None:

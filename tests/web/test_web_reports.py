@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.wire import until_answered
 from test_web_http import GROUPS
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.children import calls
@@ -250,6 +251,27 @@ async def test_a_refused_keys_file_is_told_also_to_those_who_have_no_key(tmp_pat
         write_keys(path, [kept])
         assert await reason(http) is None
         assert (await http.get("/status")).json()["refused_files"] == {}
+
+
+async def test_keys_that_expire_soon_are_told_before_they_do(tmp_path: Path) -> None:
+    path, now = tmp_path / "keys.json", datetime.now(UTC)
+
+    def made(name: str, groups: list[str] | None, days: float | None, roles: str = "call") -> tuple[str, ApiKey]:
+        return new_key(name, groups, None if days is None else now + timedelta(days=days), [roles])
+
+    (key, own), (_, soon) = made("ann", None, None, "observe"), made("bob", ["web", "docs"], 3)
+    later = [made(name, groups, days)[1] for name, groups, days in (("eve", ["web"], 90), ("ida", None, 20))]
+    write_keys(path, [own, *later, soon, made("old", ["web"], -1)[1]])
+    app = build_aggregator(config(a=lean()), keys_file=str(path), metrics=True)
+    async with browser(app, authorization=f"Bearer {key}") as http, app:
+        (told,) = (await http.get("/status")).json()["expiring_keys"]
+        assert soon.expires is not None
+        assert told == {"id": soon.id, "name": "bob", "expires": soon.expires.isoformat()}
+        rendered = await app.rendered_metrics()
+    assert rendered is not None
+    lines = [line for line in rendered[0].decode().splitlines() if line.startswith("fastmcp_aggregator_key_expiry")]
+    days = {line.split('"')[1]: (float(line.split()[1]) - now.timestamp()) / 86400 for line in lines}
+    assert {group: round(left) for group, left in days.items()} == {"web": 3, "docs": 3, "*": 20}
 
 
 async def test_metrics_have_what_an_operator_looks_for() -> None:

@@ -23,7 +23,7 @@ from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageErro
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.config import McpConfig
-from fastmcp_aggregator.doctor.keys import keys_for_unknown_groups
+from fastmcp_aggregator.doctor.keys import warnings_of_keys
 from fastmcp_aggregator.early.answers import AnswersFile, name_of
 from fastmcp_aggregator.early.front import introduce_by
 from fastmcp_aggregator.errors import AggregatorError, ChildServerError, NameConflictError, StartupError
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     groups = load_named_groups(options, config, settings)
     if options.transport == "http":
         _check_address(settings)
-        _look_for_groups_of_keys(settings, groups)
+        _look_at_keys(settings, groups)
     elif settings.audit == "stdout":
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     catalogues = CatalogueStore()
@@ -74,13 +74,13 @@ def _check_address(settings: AggregatorSettings) -> None:
     listening_socket(settings.host, settings.port).close()
 
 
-def _look_for_groups_of_keys(settings: AggregatorSettings, groups: Groups) -> None:
-    """Warn of keys that are for groups that are not there.
+def _look_at_keys(settings: AggregatorSettings, groups: Groups) -> None:
+    """Warn of keys that are for groups that are not there, or expire soon.
 
     Raises:
         ConfigError: the keys file cannot be used.
     """
-    for finding in keys_for_unknown_groups(settings, groups):
+    for finding in warnings_of_keys(settings, groups):
         logger.warning("%s", finding.message)
 
 

@@ -26,6 +26,7 @@ _WINDOW = 60.0
 """Seconds for which --watch tells rates and quantiles."""
 _HEADINGS = ("server", "state", "for", "restarts", "calls", "calls/s", "p50", "p99", "last error")
 _COLOURS = {"running": "green", "failed": "red", "initializing": "yellow", "sleeping": "dim"}
+_MOST_KEYS = 3
 _WITHOUT_METRICS = (
     "It keeps no metrics, or does not show them to this key. To see calls and their times, start it with "
     "FASTMCP_AGGREGATOR_METRICS=true, and use a key with the role `metrics`."
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json(_document(instance, sample, rows))
     else:
-        put_table([*_lines(rows), *_refusals(sample)], f"fastmcp-aggregator status {instance.url} --json")
+        put_table([*_lines(rows), *_notices(sample)], f"fastmcp-aggregator status {instance.url} --json")
         if sample.calls is None:
             say(_WITHOUT_METRICS)
     return FINE if sample.is_ready else FAILED
@@ -105,7 +106,7 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
             document = _document(instance, samples[-1], rows_of(samples))
             put_json(document, indent=None)
         else:
-            put("\n".join([*_lines(rows_of(samples)), *_refusals(samples[-1]), ""]))
+            put("\n".join([*_lines(rows_of(samples)), *_notices(samples[-1]), ""]))
     return FINE
 
 
@@ -168,7 +169,8 @@ def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
 def _document(instance: Instance, sample: Sample, rows: Sequence[Row]) -> dict[str, Any]:
     servers = {row.server: {k: v for k, v in asdict(row).items() if k != "server"} for row in rows}
     about = {"url": instance.url, "ready": sample.is_ready, "metrics": sample.calls is not None}
-    return {**about, "refused_files": sample.refused_files, "servers": servers}
+    noticed = {"refused_files": sample.refused_files, "expiring_keys": sample.expiring_keys}
+    return {**about, **noticed, "servers": servers}
 
 
 def _cells(row: Row) -> list[str]:
@@ -199,12 +201,16 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{printable(row.server)} {flood_of(row.dropped_stderr_lines)}"
 
 
-def _refusals(sample: Sample) -> Iterator[str]:
-    """What the instance says of files that it cannot use as they are now."""
+def _notices(sample: Sample) -> Iterator[str]:
+    """What the instance says of files that it cannot use as they are now, and of keys that expire soon."""
     for what, about in sample.refused_files.items():
         instead = "all keys are rejected" if what == "keys" else "what it said before stays in use"
         problem = printable(" ".join(str(about.get("problem") or "its log says why").split()))
         yield f"the {what} file has been refused for {duration(about.get('since'))}, and {instead}: {problem}"
+    for key in sample.expiring_keys[:_MOST_KEYS]:
+        yield f"the key {key.get('id')} of {key.get('name')} expires on {str(key.get('expires'))[:10]}"
+    if len(sample.expiring_keys) > _MOST_KEYS:
+        yield "More keys expire soon: fastmcp-aggregator keys list"
 
 
 def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
@@ -213,8 +219,8 @@ def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -
     from rich.text import Text  # noqa: PLC0415 - as above
 
     without = samples and samples[-1].calls is None
-    refusals = "\n".join(_refusals(samples[-1])) if samples else ""
-    words = error or refusals
+    notices = "\n".join(_notices(samples[-1])) if samples else ""
+    words = error or notices
     table = Table(
         *_HEADINGS,
         title=Text(instance.url, "bold"),

@@ -70,6 +70,7 @@ class Sample:
     servers: dict[str, dict[str, Any]]
     calls: dict[str, ServerCalls] | None
     refused_files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    expiring_keys: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,14 @@ class Instance:
         try:
             document = json.loads(status)
             servers, is_ready = dict(document["servers"]), bool(document["ready"])
-            refused = dict(document.get("refused_files") or {})
+            refused, expiring = dict(document.get("refused_files") or {}), list(document.get("expiring_keys") or [])
         except (ValueError, KeyError, TypeError):
             raise InstanceError(
                 f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
             ) from None
         metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
-        return Sample(time.monotonic(), is_ready, servers, None if metrics is None else calls_of(metrics), refused)
+        calls = None if metrics is None else calls_of(metrics)
+        return Sample(time.monotonic(), is_ready, servers, calls, refused, expiring)
 
     def wake(self, server: str) -> None:
         """Have it start a server that sleeps.

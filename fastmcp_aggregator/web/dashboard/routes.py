@@ -43,6 +43,7 @@ from fastmcp_aggregator.version import VERSION
 from fastmcp_aggregator.virtual_server import VirtualServer
 from fastmcp_aggregator.web.dashboard.assets import HEADERS, PAGE, asset_response, etag_of, matches
 from fastmcp_aggregator.web.dashboard.contents import KnownContents
+from fastmcp_aggregator.web.dashboard.notices import notices_of
 from fastmcp_aggregator.web.dashboard.view import Sources, parts_of, view_of, what_stays
 from fastmcp_aggregator.web.dashboard.watch import Watch
 
@@ -76,7 +77,7 @@ class Hub(Protocol):
 
     def shares(self) -> dict[str, Usage]: ...
 
-    def refused_files(self) -> Mapping[str, RefusedFile | None]: ...
+    def refused_files(self) -> dict[str, RefusedFile | None]: ...
 
     def restart(self, server_key: str) -> None: ...
 
@@ -184,12 +185,15 @@ class _States:
             if group in self._hub.groups():  # which may be others meanwhile
                 mine[group.id] = (group, self._contents.of(group.id, routes))
         children, withdrawn = self._hub.children, self._hub.backend.withdrawn
-        return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_local(request.scope))
+        is_here = is_local(request.scope)
+        noticed = notices_of(self._hub, is_local=is_here) if viewer.may_observe else {}
+        return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_here, noticed)
 
     def _look(self) -> Hashable:
         servers = tuple((key, _shown_of(child)) for key, child in self._hub.children.items())
         withdrawn = tuple((key, frozenset(tools)) for key, tools in self._hub.backend.withdrawn.items())
-        return servers, withdrawn, tuple(self._hub.groups()), self._calls.count
+        refused = tuple((what, file and str(file.problem)) for what, file in self._hub.refused_files().items())
+        return servers, withdrawn, refused, tuple(self._hub.groups()), self._calls.count
 
 
 def _shown_of(child: Child) -> Hashable:

@@ -50,6 +50,8 @@ class Sources:
     """Tools that are out of service, by server key."""
     is_local: bool = False
     """Whether the viewer is on this machine."""
+    notices: Mapping[str, Any] = field(default_factory=dict)
+    """What an observer has to know: `refused_files` and `expiring_keys`."""
 
     @property
     def sees_all(self) -> bool:
@@ -64,6 +66,7 @@ def view_of(sources: Sources) -> dict[str, Any]:
         "now": sources.calls.now,
         "servers": [_server(key, sources) for key in shown],
         "groups": [_group(group, contents, sources) for group, contents in sources.groups.values()],
+        **sources.notices,
         "calls": [_call(call) for call in sources.calls.latest(CALLS_SHOWN, lambda call: _may_see(call, sources))],
     }
 
@@ -76,7 +79,8 @@ def parts_of(sources: Sources) -> dict[str, dict[str, Part]]:
 def what_stays(view: Mapping[str, Any]) -> dict[str, Any]:
     """The view without what changes with the time alone; two of them differ if there is something new to show."""
     servers = [{name: value for name, value in s.items() if name not in _RUNNING_ON} for s in view["servers"]]
-    return {**view, "now": None, "servers": servers}
+    refused = {what: file.get("problem") for what, file in view.get("refused_files", {}).items()}
+    return {**view, "now": None, "servers": servers, "refused_files": refused}
 
 
 def _may_know(key: str, sources: Sources) -> bool:

@@ -5,6 +5,7 @@ import { follow, key, toolNames, Unauthorized } from "./api.js";
 import { showCalls } from "./calls.js";
 import { byId, setText } from "./dom.js";
 import { showGroups } from "./groups.js";
+import { showNotices } from "./notices.js";
 import { mayOperate, showOperator } from "./operate.js";
 import { announceChanges, refreshHistory, showServers, tickServers } from "./servers.js";
 import { showTools, toolAddress } from "./tools.js";
@@ -84,6 +85,7 @@ function take(newView) {
   view = newView;
   receivedAt = performance.now();
   announceChanges(view);
+  showNotices(view);
   document.title = title();
   setText(byId("hub-name"), view.name);
   setText(byId("version"), `fastmcp-aggregator ${view.version}`);
@@ -128,6 +130,7 @@ function refusal({ isForbidden }) {
 
 function askForKey(problem) {
   view = null;
+  showNotices({});
   needsKey = true;
   connection("none");
   byId("forget").hidden = true;
