@@ -6,9 +6,11 @@ screen turned round by bidirectional controls.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 _ALLOWED = frozenset("\n\r\t")
@@ -17,18 +19,27 @@ _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5\u180b\u180c
 _CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 _SYMBOLS = frozenset({"So", "Sk"})
+_PLAIN = re.compile(r"[ -~\n\r\t]*")
+_IN_EMOJI = re.compile(f"[{_JOINER}{_EMOJI_STYLE}]")
+_MOST_IN_EMOJI = 1000
+"""Characters of a text that may be part of one."""
 _MOST_NAMED = 5
 
 
 def invisible_characters(text: str) -> Counter[str]:
-    """Count the invisible characters of a text. Those that are part of an emoji do not count."""
-    found: Counter[str] = Counter()
-    before = ""
-    for character in text:
-        if _is_invisible(character) and not _is_part_of_emoji(before, character):
-            found[character] += 1
-        before = character
-    return found
+    """Count the invisible characters of a text. Those that are part of an emoji do not count, unless there are many.
+
+    Servers list megabytes, so only different characters are looked at one by one.
+    """
+    invisible = set() if _PLAIN.fullmatch(text) else set(filter(_is_invisible, set(text)))
+    if not invisible:
+        return Counter()
+    found = Counter({character: count for character, count in Counter(text).items() if character in invisible})
+    if 0 < found[_JOINER] + found[_EMOJI_STYLE] <= _MOST_IN_EMOJI:
+        for place in _IN_EMOJI.finditer(text):
+            before = text[place.start() - 1] if place.start() else ""
+            found[place[0]] -= _is_part_of_emoji(before, place[0])
+    return +found
 
 
 def named(characters: Counter[str]) -> str:
@@ -61,6 +72,7 @@ def _texts(value: Any) -> Iterator[str]:
             level += value
 
 
+@lru_cache(maxsize=20_000)
 def _is_invisible(character: str) -> bool:
     if character <= "~" or character in _ALLOWED:
         return character < " " and character not in _ALLOWED

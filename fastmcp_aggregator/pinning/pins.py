@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 Components = Mapping[Kind, Iterable[Definition]]
 
+_MOST_WARNINGS = 20
+"""Of each kind about what a server lists: to look for more, and to log them, would cost the others."""
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
 
@@ -39,6 +42,8 @@ class Pins:
         self._blocks = blocks
         self._path = path
         self._offered: dict[str, ServerPins] = {}
+        self._warned: dict[str, list[str]] = {}
+        """What was logged when each server was listed last."""
 
     def is_blocked(self, server_key: str, kind: Kind, component: Definition) -> bool:
         """Whether a component, as its server lists it, is to be left out."""
@@ -53,16 +58,19 @@ class Pins:
         return self._blocks and found is not None and found != self._of(server_key).instructions
 
     def warnings(self, server_key: str, components: Components, instructions: str | None) -> list[str]:
-        """List the warnings about what a server offers now: differences from its pins, and invisible characters."""
+        """The first warnings about what a server offers now: differences from its pins, and invisible characters."""
         offered = pins_of(components, instructions)
-        found = differences(server_key, self._of(server_key), offered)
-        return [*map(self._told, found), *hidden_characters(server_key, offered)]
+        found = map(self._told, differences(server_key, self._of(server_key), offered))
+        return [*_first(server_key, found), *_first(server_key, hidden_characters(server_key, offered))]
 
     def filtered(self, server_key: str, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue without what is blocked; log what is not as it was pinned."""
         self._offered[server_key] = pins_of(catalogue.components, catalogue.instructions)
-        for warning in self.warnings(server_key, catalogue.components, catalogue.instructions):
-            logger.warning("%s", warning)
+        warnings = self.warnings(server_key, catalogue.components, catalogue.instructions)
+        for warning in warnings:
+            if warning not in self._warned.get(server_key, ()):
+                logger.warning("%s", warning)
+        self._warned[server_key] = warnings
         if not self._blocks:
             return catalogue
         kept, withheld = {}, set(catalogue.withheld or ())
@@ -108,6 +116,13 @@ class Pins:
 
     def _of(self, server_key: str) -> ServerPins:
         return self._servers.get(server_key, ServerPins())
+
+
+def _first(server_key: str, warnings: Iterable[str]) -> list[str]:
+    told = list(islice(warnings, _MOST_WARNINGS + 1))
+    if len(told) > _MOST_WARNINGS:
+        told[-1] = f"server {server_key!r}: there are more; see `fastmcp-aggregator pin CONFIG --diff`"
+    return told
 
 
 def hidden_characters(server_key: str, offered: ServerPins) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from support.harness import config, connected, lean
 from support.memory import build_aggregator
 
-from fastmcp_aggregator.catalogue.snapshot import Kind
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.pinning.definitions import ServerPins, diff, differences, pinned, pins_of
 from fastmcp_aggregator.pinning.pins import Pins, pins_from_settings
@@ -115,6 +115,18 @@ def test_invisible_characters_are_warned_about_although_they_are_pinned() -> Non
         "server 'files', tool 'read': its description has invisible characters: "
         "2 of U+E0041 TAG LATIN CAPITAL LETTER A, 1 of U+200B ZERO WIDTH SPACE"
     )
+
+
+def test_of_very_many_warnings_the_first_of_each_kind_are_logged_and_once(caplog: pytest.LogCaptureFixture) -> None:
+    tools = tuple(changed(name=f"t{number}", description="\u202e" * 1000) for number in range(1000))
+    here = pins(READ)
+    for version in range(3):
+        here.filtered("files", Catalogue(version, {Kind.TOOL: tools}))
+    more = "server 'files': there are more; see `fastmcp-aggregator pin CONFIG --diff`"
+    assert len(caplog.messages) == 42
+    assert caplog.messages.count(more) == 2
+    assert "the tool 't0' is not pinned" in caplog.messages[1]
+    assert "tool 't19': its description has invisible characters" in caplog.messages[40]
 
 
 def test_a_diff_shows_the_lines_that_have_changed() -> None:

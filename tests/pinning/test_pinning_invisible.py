@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from fastmcp_aggregator.pinning import invisible as module
 from fastmcp_aggregator.pinning.invisible import hidden_in, invisible_characters, named
 
 
@@ -63,6 +64,13 @@ def test_a_text_hidden_behind_an_emoji_is_found() -> None:
     hidden = "".join(chr(0xE0100 + byte) for byte in b"obey")
     assert invisible_characters(f"😀{hidden}").total() == 4
     assert invisible_characters("😀\ufe0f\ufe0f\ufe0f").total() == 2
+
+
+def test_a_text_of_nothing_but_joiners_is_not_looked_at_character_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(module, "_is_part_of_emoji", lambda before, _: looked_at.append(before))
+    assert invisible_characters("\U0001f469\u200d" * 100_000) == Counter({"\u200d": 100_000})
+    assert not looked_at
 
 
 def test_they_are_found_wherever_they_are_in_a_definition() -> None:
