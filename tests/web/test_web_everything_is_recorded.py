@@ -127,6 +127,10 @@ REACHES = {
         asks("tools/call", name="read_resource", arguments={"uri": "note://a//a"}),
         {"uri": "note:///a", "server": "a"},
     ),
+    "a resource as a tool by way of another": (
+        asks("tools/call", name="call_tool", arguments={"name": "read_resource", "arguments": {"uri": "note://a//a"}}),
+        {"uri": "note:///a", "server": "a"},
+    ),
     "a list of prompts as a tool": (asks("tools/call", name="list_prompts", arguments={}), {"tool": "list_prompts"}),
 }
 
@@ -266,6 +270,14 @@ REFUSALS: dict[str, tuple[Callable[[Hub], Awaitable[Any]], list[dict[str, Any]]]
     "a tool elsewhere by way of another": (fails("call_tool", name="b:open"), [{**OF_RED, "tool": "b:open"}]),
     "a prompt elsewhere as a tool": (fails("get_prompt", name="b:play"), [{**OF_RED, "prompt": "b:play"}]),
     "a resource elsewhere as a tool": (fails("read_resource", uri="note://b//a"), [{**OF_RED, "uri": "note://b//a"}]),
+    "a prompt elsewhere by way of two": (
+        fails("call_tool", name="get_prompt", arguments={"name": "b:play"}),
+        [{**OF_RED, "prompt": "b:play"}],
+    ),
+    "a resource elsewhere by way of two": (
+        fails("call_tool", name="read_resource", arguments={"uri": "note://b//a"}),
+        [{**OF_RED, "uri": "note://b//a"}],
+    ),
     "arguments": (
         errs("tools/call", name="a:open", arguments={"gate": json.loads("[" * 101 + "]" * 101)}),
         [{**OF_RED, "tool": "open", "event": "call"}],

@@ -52,13 +52,16 @@ class LocalComponents:
         return self.is_empty and not (kind is Kind.TOOL and self.has_views)
 
     def forwarded(self, tool: str, arguments: Any) -> tuple[Kind, str] | None:
-        """What a call of one of our views asks for in its turn."""
+        """What a call of one of our views asks for in the end: it may call another of them, but the search not itself."""
         named = self._views.forwarding.get(tool)
         if named is None or not isinstance(arguments, dict):
             return None
         kind, argument = named
         name = arguments.get(argument)
-        return (kind, name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            return None
+        inner = self.forwarded(name, arguments.get("arguments")) if kind is Kind.TOOL and name != tool else None
+        return inner or (kind, name)
 
     async def has(self, kind: Kind, name: str) -> bool:
         """Whether FastMCP has a component of this name; to be asked for names that are no child's."""
