@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 logger = logging.getLogger(__name__)
 _PATIENCE = 10.0
 """Seconds that the provider has to send its keys, however slowly."""
+_LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
 _KEY_HEADER = b"x-api-key"
 _STANDARD_HEADER = b"authorization"
 
@@ -119,7 +121,7 @@ class ProviderTokens(JWTVerifier):
             return None
         except RecursionError:  # JSON that is nested very deep, in the head or in the claims
             return None
-        if found is None or found.expires_at is None or not _has_begun(found.claims) or not _names_somebody(found):
+        if found is None or not _has_term(found) or not _names_somebody(found):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
         told = [] if self._roles_claim is None else _texts_at(found.claims, self._roles_claim)
@@ -135,9 +137,13 @@ class AnyVerifier(MultiAuth):
         return [Middleware(ApiKeyHeader), *super().get_middleware()]
 
 
-def _has_begun(claims: dict[str, Any]) -> bool:
-    begin = claims.get("nbf")
-    return begin is None or (isinstance(begin, int | float) and begin <= time.time())
+def _has_term(token: AccessToken) -> bool:
+    """Whether it has begun to be valid, and will not be once: an expiry that no calendar has is a mistake, such as one
+    in milliseconds.
+    """
+    begin, end = token.claims.get("nbf"), token.expires_at
+    has_begun = begin is None or (isinstance(begin, int | float) and begin <= time.time())
+    return has_begun and end is not None and end <= _LAST_SECOND
 
 
 def _names_somebody(token: AccessToken) -> bool:
@@ -146,14 +152,16 @@ def _names_somebody(token: AccessToken) -> bool:
 
 
 def _texts_at(claims: dict[str, Any], name: str) -> list[str]:
-    """The strings of a claim, which is a list, or a text with spaces between them; `a.b` is `b` in the object `a`."""
+    """The strings of a claim, which is a list, or a text with spaces between them (those of ASCII; others are part of a
+    name); `a.b` is `b` in the object `a`.
+    """
     value: Any = claims.get(name)
     if value is None:
         value = claims
         for step in name.split("."):
             value = value.get(step) if isinstance(value, dict) else None
     if isinstance(value, str):
-        return value.split()
+        return [text for text in value.split(" ") if text]
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 

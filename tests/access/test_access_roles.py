@@ -94,6 +94,7 @@ async def test_a_key_that_is_not_for_calls_learns_nothing_of_groups(tmp_path: Pa
         (["other"], {"call"}),
         (["metrics", "other"], {"metrics"}),
         ("call observe", {"call", "metrics", "observe"}),
+        ("x\u00a0operate", {"call"}),
         ({"not": "a list"}, {"call"}),
     ],
 )

@@ -52,7 +52,7 @@ class LocalComponents:
         return self.is_empty and not (kind is Kind.TOOL and self.has_views)
 
     def forwarded(self, tool: str, arguments: Any) -> tuple[Kind, str] | None:
-        """What a call of one of our views asks for in the end: it may call another of them, but the search not itself."""
+        """What a call of one of our views asks for in the end, also by way of another view."""
         named = self._views.forwarding.get(tool)
         if named is None or not isinstance(arguments, dict):
             return None
