@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -26,8 +26,6 @@ _LOW_WATER = 64
 _HIGH_WATER_BYTES = 1024 * 1024
 _BATCH = 16
 """Lines that are parsed before the event loop runs other tasks."""
-_UNASKED = frozenset({JSONRPCNotification, JSONRPCRequest})
-"""The messages that are no answers."""
 _MESSAGES = jsonrpc_message_adapter.validator
 
 
@@ -76,6 +74,8 @@ class MessageReader(_Stream):
     `on_busy` is told of the others.
     `checked` is given each line of more than `unchecked_bytes` before it is parsed, and tells what is read in its
     place, or None; nothing else is read until then. `on_end` is told when all lines before the end were delivered.
+    Other tasks run before the line is read that follows a message which it `pauses_after`: a notification costs as much
+    as a batch, and nobody waits for it; what a child asks over a request is decided before that may be answered.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class MessageReader(_Stream):
         checked: Callable[[bytes], Awaitable[bytes | None]] | None = None,
         unchecked_bytes: float = math.inf,
         questionable: type = object,
+        pauses_after: Collection[type] = (JSONRPCNotification, JSONRPCRequest),
         on_busy: Callable[[list[bytes]], None] = lambda _: None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -98,6 +99,7 @@ class MessageReader(_Stream):
         self._checked = checked
         self._unchecked_bytes = unchecked_bytes
         self._questionable = questionable
+        self._pauses_after = pauses_after
         self._on_busy = on_busy
         self._on_end = on_end
         self._lines: deque[bytes] = deque()
@@ -157,16 +159,17 @@ class MessageReader(_Stream):
         while True:
             while self._lines and self._batch:
                 self._batch -= 1
-                line = self._next_line()
+                line = self._lines.popleft()
+                self._size -= len(line)
+                if self._paused:
+                    self._resume_if_low()
                 if len(line) <= self._unchecked_bytes or self._checked is None:
                     item = self._message(line)
                 else:
                     short = await self._checked(line)
                     item = None if short is None else self._message(short)
                 if item is not None:
-                    if type(item.message) in _UNASKED:
-                        # A notification costs as much as a batch, and nobody waits for it. What a request is about is
-                        # decided before the next line is read, which may be what ends that.
+                    if type(item.message) in self._pauses_after:
                         self._batch = 0
                     return item
             if self._lines or not self._batch:
@@ -188,13 +191,10 @@ class MessageReader(_Stream):
         self._size = 0
         self.feed_end()
 
-    def _next_line(self) -> bytes:
-        line = self._lines.popleft()
-        self._size -= len(line)
-        if self._paused and len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
+    def _resume_if_low(self) -> None:
+        if len(self._lines) <= _LOW_WATER and self._size <= _HIGH_WATER_BYTES:
             self._paused = False
             self._flow.resume_reading()
-        return line
 
     def _message(self, line: bytes) -> SessionMessage | None:
         try:

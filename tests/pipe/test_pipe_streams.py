@@ -309,6 +309,21 @@ async def test_a_flood_of_messages_lets_others_have_their_turn() -> None:
     assert turns > 100
 
 
+@pytest.mark.parametrize(("options", "is_offered"), [({}, False), ({"pauses_after": ()}, True)])
+async def test_nothing_is_offered_before_what_a_request_is_about_was_decided(
+    options: dict[str, Any], is_offered: bool
+) -> None:
+    offered: list[bytes] = []
+    reader = MessageReader(FlowControl(), lambda _: None, take=lambda line: bool(offered.append(line)), **options)
+    lines = [encode(request().message), line("next")]
+    for taken in lines:
+        receiving = asyncio.create_task(reader.receive())
+        await asyncio.sleep(0)
+        reader.feed([taken])
+        await asyncio.wait_for(receiving, SAFETY_NET)
+    assert offered == (lines if is_offered else lines[:1])
+
+
 async def test_a_message_is_written_as_one_line_without_the_fields_that_were_not_set() -> None:
     outlet = LineWriter()
     message = JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/call", params={"name": "a\nb", "x": None})

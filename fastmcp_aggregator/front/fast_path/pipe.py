@@ -73,6 +73,8 @@ class PipeFront:
     def take(self, line: bytes) -> bool:
         """Whether the fast path serves the request on this line."""
         connection = self._connection
+        if b'"method"' not in line:
+            return False  # an answer
         if connection is None or not connection.initialize_accepted or self._pipe is None:
             return False
         if len(line) > self._path.most_bytes:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mcp.server.stdio import stdio_server
-from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, RequestId
 
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.early.answers import digest_of
@@ -198,7 +198,9 @@ class ClientPipe(asyncio.Protocol):
         """What waits for the first request to be served again."""
         self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._answer, self._let_in)
         hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
-        self.reader = MessageReader(self, self._refuse, self.conversation.read, **hooks)
+        self.reader = MessageReader(
+            self, self._refuse, self.conversation.read, pauses_after=(JSONRPCNotification,), **hooks
+        )
         if shortcut is not None:
             shortcut.attach(self)
 
