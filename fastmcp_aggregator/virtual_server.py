@@ -350,9 +350,7 @@ class VirtualServer(FastMCP[None]):
 
     async def made_routes(self, rule: NameRule) -> RouteTable:
         """The same with all that is listed under a rule, made while others go on."""
-        return await self._directory.made(
-            lambda table: chain.from_iterable(table.named_of_each(kind, rule) for kind in Kind)
-        )
+        return await self._directory.made(lambda table: chain.from_iterable(table.steps(kind, rule) for kind in Kind))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[asyncio.Event]:

@@ -353,7 +353,7 @@ class Pipeline:
             if params.get("cursor") is not None:
                 raise errors.invalid_params("cursor: the lists have one page")
             rule = self._rule(caller)
-            table = await self._directory.made(lambda table: table.items_of_each(kind, rule))
+            table = await self._directory.made(lambda table: table.steps(kind, rule))
             return {SPECS[kind].list_key: table.listing(kind, rule), **table.cache_hint(kind).as_fields()}
 
         return answer

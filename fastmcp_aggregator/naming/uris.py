@@ -12,7 +12,8 @@ Only a text without a scheme, such as the template `{+path}`, has nowhere to car
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 LONGEST_WATCHED = 8192
@@ -20,6 +21,7 @@ LONGEST_WATCHED = 8192
 
 _HIERARCHICAL = "://"
 _OPAQUE_MARK = ":"
+_MOST_SLASHES = 256
 
 # Up to the first colon outside template expressions: `{var:3}` is a prefix modifier (RFC 6570, 2.4.1).
 _OPAQUE_SCHEME = re.compile(r"((?:\{[^{}]*\}|[^:{])*):")
@@ -38,6 +40,7 @@ def public_uri(server_key: str, original_uri: str) -> str:
     return f"{opaque[1]}://{host}{_OPAQUE_MARK}/{original_uri[opaque.end() :]}"
 
 
+@lru_cache(maxsize=1000)
 def host_of(server_key: str) -> str:
     """What stands for the server in its public addresses."""
     # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
@@ -57,6 +60,32 @@ def split_public_uri(uri: str) -> tuple[str, str] | None:
     if not server_key or public_uri(server_key, original_uri) != uri:
         return None
     return server_key, original_uri
+
+
+def is_without_key(original_uri: str) -> bool:
+    """Whether nothing can carry the key in the public address."""
+    if ":" not in original_uri:
+        return True
+    return _HIERARCHICAL not in original_uri and _OPAQUE_SCHEME.match(original_uri) is None
+
+
+def as_pydantic_writes(uri: str) -> str:
+    """`file://key//path` becomes `file://key/path` in FastMCP's models, and so it comes back from their readers."""
+    scheme, separator, rest = uri.partition(_HIERARCHICAL)
+    return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri
+
+
+def written_by_pydantic_as(uri: str) -> Iterator[str]:
+    """The addresses that become this one there, and are another."""
+    scheme, separator, rest = uri.partition(_HIERARCHICAL)
+    if not separator or scheme.lower() != "file":
+        return
+    place = rest.find("/")
+    for _ in range(_MOST_SLASHES):
+        if place < 0 or "//" in rest[:place]:
+            return
+        yield f"{scheme}://{rest[:place]}/{rest[place:]}"
+        place = rest.find("/", place + 1)
 
 
 def _decoded(host: str) -> str | None:

@@ -64,6 +64,10 @@ class CallerTable(RouteTable):
         yield from self._shared.named_of_each(kind, rule)
         yield from super().named_of_each(kind, rule)
 
+    def steps(self, kind: Kind, rule: NameRule, *, is_modern: bool | None = None) -> Iterator[None]:
+        yield from self._shared.steps(kind, rule, is_modern=is_modern)
+        yield from super().steps(kind, rule, is_modern=is_modern)
+
     def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
         yield from self._shared.names(kind, rule)
         yield from super().names(kind, rule)
@@ -122,10 +126,10 @@ class CallerTable(RouteTable):
         """What all share comes first."""
         return True
 
-    def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
+    def _tools_of(self, child: Child) -> Iterator[Route]:
         """Where the principal has no account, the way to one, whatever a group has of the server's own tools."""
         if child.key in self._catalogues:
-            yield from super()._offered(child, kind)
+            yield from super()._tools_of(child)
             return
-        for component in offered(child.catalogue, kind):
-            yield Route(child, component[SPECS[kind].id_field], component, publish=self.publisher(child))
+        for component in offered(child.catalogue, Kind.TOOL):
+            yield Route(child, component["name"], component, publish=self.publisher(child))

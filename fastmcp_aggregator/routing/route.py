@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
-from fastmcp_aggregator.catalogue.snapshot import Component
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.routing.addresses import Publish
 
@@ -25,3 +27,39 @@ class Route:
     def name(self) -> str:
         """What its public name is made of."""
         return self.original if self.renamed is None else self.renamed
+
+
+class Routes(Sequence[Route]):
+    """The routes of a child's components of one kind, none of which is changed. Each is made when it is looked at: of
+    100 000 resources few are.
+    """
+
+    def __init__(self, kind: Kind, components: Sequence[Component], make: Callable[[str, Component], Route]) -> None:
+        self._id_field = SPECS[kind].id_field
+        self._components = components
+        self._make = make
+        self._made: dict[int, Route] = {}
+
+    def names(self) -> list[str]:
+        """What each is called, without a prefix."""
+        id_field = self._id_field
+        return [component[id_field] for component in self._components]
+
+    def __len__(self) -> int:
+        return len(self._components)
+
+    @overload
+    def __getitem__(self, place: int) -> Route: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Route]: ...
+    def __getitem__(self, place: int | slice) -> Route | Sequence[Route]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        route = self._made.get(place)
+        if route is None:
+            component = self._components[place]
+            route = self._made[place] = self._make(component[self._id_field], component)
+        return route
+
+    def __iter__(self) -> Iterator[Route]:
+        return (self[place] for place in range(len(self)))

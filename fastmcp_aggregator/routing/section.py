@@ -7,18 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.naming.rules import HASH_DIGITS, SEPARATORS, NameRule, every_spelling, hash_of, is_hashed
-from fastmcp_aggregator.naming.uris import public_uri
+from fastmcp_aggregator.naming.uris import (
+    as_pydantic_writes,
+    is_without_key,
+    public_uri,
+    split_public_uri,
+    written_by_pydantic_as,
+)
 from fastmcp_aggregator.protocol.legacy import tools_for_legacy
 from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
-from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.route import Route, Routes
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
+_STEP = 500
+"""Components of which a part of a list is made at once."""
 
 
 class Named(NamedTuple):
@@ -41,12 +48,7 @@ class Section:
         self._key = key
         self._publish = publish
         self._prefix = prefix
-        self._by_name: dict[Kind, dict[str, int]] = {kind: {} for kind in Kind}
-        """The place of a component among those of its kind; of two under one name, that of the first."""
-        for kind, found in routes.items():
-            by_name = self._by_name[kind]
-            for place, route in enumerate(found):
-                by_name.setdefault(route.name, place)
+        self._by_name: dict[Kind, dict[str, int]] = {}
         self._listed: dict[tuple[Kind, NameRule], Named] = {}
         self._items: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], bytes] = {}
@@ -57,7 +59,7 @@ class Section:
 
     def place(self, kind: Kind, name: str) -> int | None:
         """The place of what the child offers under a name without a prefix, or an address of its own."""
-        return self._by_name[kind].get(name)
+        return self._places(kind).get(name)
 
     def spelled(self, kind: Kind, name: str) -> Iterator[int]:
         """The places of tools or prompts of which this is a spelling with the key."""
@@ -75,52 +77,41 @@ class Section:
             yield place
         yield from self._hashed(kind, name, prefix=False)
 
-    @cached_property
-    def addresses(self) -> dict[Kind, dict[str, int]]:
-        """The places of resources and templates by public address."""
-        return {
-            kind: {self._address_of(route): place for place, route in enumerate(self.routes[kind])}
-            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-        }
+    def addressed(self, kind: Kind, address: str) -> int | None:
+        """The place of a resource or template by its public address."""
+        if not self._prefix:
+            return self.place(kind, address)
+        parts = split_public_uri(address)
+        if parts is None:
+            return self.place(kind, address) if is_without_key(address) else None
+        return self.place(kind, parts[1]) if parts[0] == self._key else None
 
-    @cached_property
-    def rewritten(self) -> dict[Kind, dict[str, int]]:
-        """The same by an address as FastMCP's models write it, where that is another."""
-        found: dict[Kind, dict[str, int]] = {}
-        for kind, places in self.addresses.items():
-            written = ((_as_pydantic_writes(address), address, place) for address, place in places.items())
-            found[kind] = {}
-            for other, address, place in written:
-                if other != address:
-                    found[kind].setdefault(other, place)
-        return found
+    def rewritten(self, kind: Kind, address: str) -> int | None:
+        """The same by the address as FastMCP's models write it, where that is another."""
+        found = (self.addressed(kind, each) for each in written_by_pydantic_as(address))
+        return min((place for place in found if place is not None), default=None)
 
     def without_key(self, kind: Kind) -> Iterable[str]:
         """The names and addresses, as they are spelled first, that do not carry the key."""
+        names = self._places(kind)
         if kind in NAMED:
-            return self._by_name[kind]
+            return names
         if self._prefix:
-            routes = self.routes[kind]
-            return (each for each, place in self.addresses[kind].items() if self._is_keyless(each, routes[place]))
-        return chain(self.addresses[kind], self.rewritten[kind])
+            return filter(is_without_key, names)
+        written = (as_pydantic_writes(name) for name in names if name[:4].lower() == "file")
+        return dict.fromkeys((*names, *written))
 
     def named(self, kind: Kind, rule: NameRule) -> Named:
         """How components are listed under a rule, as far as no other child has their names."""
-        named = self._listed.get((kind, rule))
-        if named is None:
-            named = self._listed[kind, rule] = self._name(kind, rule)
-        return named
+        for _ in self._naming(kind, rule):
+            pass
+        return self._listed[kind, rule]
 
     def items(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
         """The same as wire objects."""
-        items = self._items.get((kind, rule))
-        if items is None:
-            id_field = SPECS[kind].id_field
-            items = self._items[kind, rule] = [
-                publish_addresses({**route.component, id_field: public}, self._publish)
-                for public, route in self.named(kind, rule).pairs
-            ]
-        return items
+        for _ in self._publishing(kind, rule):
+            pass
+        return self._items[kind, rule]
 
     def text(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> bytes:
         """The same as JSON, for clients of one era, without the brackets.
@@ -128,20 +119,72 @@ class Section:
         Raises:
             ValueError: it cannot be written as such.
         """
-        text = self._texts.get((kind, rule, is_modern))
-        if text is None:
-            text = self._texts[kind, rule, is_modern] = text_of(kind, self.items(kind, rule), is_modern=is_modern)
-        return text
+        for _ in self._writing(kind, rule, is_modern=is_modern):
+            pass
+        return self._texts[kind, rule, is_modern]
 
-    def _name(self, kind: Kind, rule: NameRule) -> Named:
+    def steps(self, kind: Kind, rule: NameRule, *, is_modern: bool | None = None) -> Iterator[None]:
+        """Make all this in steps; the text, if it is for clients of an era.
+
+        Raises:
+            ValueError: it cannot be written as such.
+        """
+        if is_modern is None:
+            return self._publishing(kind, rule)
+        return self._writing(kind, rule, is_modern=is_modern)
+
+    def _naming(self, kind: Kind, rule: NameRule) -> Iterator[None]:
+        if (kind, rule) in self._listed:
+            return
         routes = self.routes[kind]
-        if kind not in NAMED:
-            pairs = [(self._address_of(route), route) for route in routes]
-            keyless = (place for place, (public, route) in enumerate(pairs) if self._is_keyless(public, route))
-            return Named(pairs, frozenset(keyless))
-        pairs = [(rule.public_name(self._key, name), routes[place]) for name, place in self._by_name[kind].items()]
-        hashed = (place for place, (public, _) in enumerate(pairs) if rule.is_strict and is_hashed(public))
-        return Named(pairs, frozenset(hashed))
+        pairs: list[tuple[str, Route]] = []
+        doubtful: list[int] = []
+        places = self._places(kind).values() if kind in NAMED else range(len(routes))
+        for number, place in enumerate(places):
+            route = routes[place]
+            public = rule.public_name(self._key, route.name) if kind in NAMED else self._address_of(route)
+            is_doubtful = rule.is_strict and is_hashed(public) if kind in NAMED else self._is_keyless(public, route)
+            if is_doubtful:
+                doubtful.append(number)
+            pairs.append((public, route))
+            if number % _STEP == _STEP - 1:
+                yield
+        self._listed[kind, rule] = Named(pairs, frozenset(doubtful))
+
+    def _publishing(self, kind: Kind, rule: NameRule) -> Iterator[None]:
+        if (kind, rule) in self._items:
+            return
+        yield from self._naming(kind, rule)
+        id_field, items = SPECS[kind].id_field, []
+        for number, (public, route) in enumerate(self._listed[kind, rule].pairs):
+            items.append(publish_addresses({**route.component, id_field: public}, self._publish))
+            if number % _STEP == _STEP - 1:
+                yield
+        self._items[kind, rule] = items
+
+    def _writing(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[None]:
+        if (kind, rule, is_modern) in self._texts:
+            return
+        yield from self._publishing(kind, rule)
+        items, texts = self._items[kind, rule], []
+        for start in range(0, len(items), _STEP):
+            texts.append(text_of(kind, items[start : start + _STEP], is_modern=is_modern))
+            yield
+        self._texts[kind, rule, is_modern] = b",".join(texts)
+
+    def _places(self, kind: Kind) -> dict[str, int]:
+        """The place of each component among those of its kind, by name; of two under one, that of the first."""
+        places = self._by_name.get(kind)
+        if places is None:
+            routes = self.routes[kind]
+            names = routes.names() if isinstance(routes, Routes) else [route.name for route in routes]
+            places = dict(zip(names, range(len(names)), strict=True))
+            if len(places) < len(names):
+                places = {}
+                for place, name in enumerate(names):
+                    places.setdefault(name, place)
+            self._by_name[kind] = places
+        return places
 
     def _is_keyless(self, address: str, route: Route) -> bool:
         """Whether it has an address that could carry the key, and does not."""
@@ -160,7 +203,7 @@ class Section:
     def _by_hash(self) -> dict[Kind, dict[str, list[int]]]:
         found: dict[Kind, dict[str, list[int]]] = {kind: {} for kind in Kind}
         for kind in NAMED:
-            for name, place in self._by_name[kind].items():
+            for name, place in self._places(kind).items():
                 found[kind].setdefault(hash_of(self._key, name), []).append(place)
         return found
 
@@ -172,9 +215,3 @@ def text_of(kind: Kind, items: list[dict[str, Any]], *, is_modern: bool) -> byte
         ValueError: they cannot be written as such.
     """
     return encode(tools_for_legacy(items) if kind is Kind.TOOL and not is_modern else items)[1:-1]
-
-
-def _as_pydantic_writes(uri: str) -> str:
-    """`file://key//path` becomes `file://key/path` in FastMCP's models, and so it comes back from their readers."""
-    scheme, separator, rest = uri.partition("://")
-    return f"{scheme}://{rest.replace('//', '/', 1)}" if separator and scheme.lower() == "file" else uri

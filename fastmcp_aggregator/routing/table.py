@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from fastmcp_aggregator.app_pages.page import SCHEME, PageNames, with_own_names
-from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind
+from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Component, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import NameConflictError
 from fastmcp_aggregator.groups.policy import ToolFilter
@@ -44,7 +44,7 @@ from fastmcp_aggregator.routing.addresses import (
     publish_read_result,
     publish_tool_result,
 )
-from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.route import Route, Routes
 from fastmcp_aggregator.routing.section import NAMED, Section, text_of
 from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.sections import ToolChanges
@@ -187,6 +187,16 @@ class RouteTable:
             ValueError: it cannot be written as such.
         """
         return (self._text(child, kind, rule, is_modern=is_modern) for child in self._listed())
+
+    def steps(self, kind: Kind, rule: NameRule, *, is_modern: bool | None = None) -> Iterator[None]:
+        """Make what is listed of each child, in steps; also as JSON, if it is for clients of an era.
+
+        Raises:
+            ValueError: it cannot be written as such.
+        """
+        for child in self._listed():
+            yield from self._section(child).steps(kind, rule, is_modern=is_modern)
+            yield
 
     def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
         """The same as wire objects, by child."""
@@ -449,8 +459,7 @@ class RouteTable:
     def _claims(self, child: Child, kind: Kind, name: str) -> Iterator[Claim]:
         section, place = self._section(child), self._places[child.key]
         if kind not in NAMED:
-            for level, known in enumerate((section.addresses, section.rewritten)):
-                found = known[kind].get(name)
+            for level, found in enumerate((section.addressed(kind, name), section.rewritten(kind, name))):
                 if found is not None and not self._is_kept_back(kind, section.routes[kind][found]):
                     yield level, place, found
             return
@@ -509,22 +518,27 @@ class RouteTable:
             basis = child, self.catalogue_of(child), self._withdrawn.get(child.key), tools
             section = self._latest.get(child.key)
             if section is None or section.basis != basis:
-                routes = {kind: tuple(self._offered(child, kind)) for kind in Kind}
+                routes = {kind: self._routes(child, kind) for kind in Kind}
                 section = Section(child.key, basis, routes, self.publisher(child), prefix=self._prefix)
                 self._latest[child.key] = section
             self._sections[child.key] = section
         return section
 
-    def _offered(self, child: Child, kind: Kind) -> Iterator[Route]:
-        id_field = SPECS[kind].id_field
-        changes = self._changes.get(child.key, {}) if kind is Kind.TOOL else {}
+    def _routes(self, child: Child, kind: Kind) -> Sequence[Route]:
+        if kind is Kind.TOOL:
+            return tuple(self._tools_of(child))
+        make = partial(Route, child, publish=self.publisher(child))
+        return Routes(kind, offered(self.catalogue_of(child), kind), make)
+
+    def _tools_of(self, child: Child) -> Iterator[Route]:
+        changes = self._changes.get(child.key, {})
         publish = self.publisher(child)
-        withdrawn = self._withdrawn.get(child.key, ()) if kind is Kind.TOOL else ()
-        for component in offered(self.catalogue_of(child), kind):
-            original = component[id_field]
+        withdrawn = self._withdrawn.get(child.key, ())
+        for component in offered(self.catalogue_of(child), Kind.TOOL):
+            original = component["name"]
             if original in withdrawn:
                 continue
-            if kind is Kind.TOOL and self._tools is not None and not self._tools.has(child.key, original):
+            if self._tools is not None and not self._tools.has(child.key, original):
                 continue
             change = changes.get(original)
             if change is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.naming.rules import NameRule, SeparatorSetting, every_spelling
+from fastmcp_aggregator.naming.uris import as_pydantic_writes, public_uri
+from fastmcp_aggregator.routing import table as table_module
 from fastmcp_aggregator.routing.caller_table import CallerTable
+from fastmcp_aggregator.routing.route import Route
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
@@ -541,6 +545,57 @@ def test_of_what_is_listed_no_more_is_looked_at_than_is_taken(monkeypatch: pytes
     names = routes.names(Kind.RESOURCE, Naming(prefix=False).rule(None))
     assert [next(names) for _ in range(3)] == ["x://0", "x://1", "x://2"]
     assert looked_at == ["x://0", "x://1", "x://2"]
+
+
+@pytest.mark.parametrize("kind", ADDRESSED)
+@pytest.mark.parametrize("prefix", [True, False])
+def test_a_look_up_makes_the_route_of_what_is_looked_up_alone(
+    kind: Kind, prefix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    class Counted(Route):
+        def __init__(self, child: Any, original: str, *more: Any, **named: Any) -> None:
+            made.append(original)
+            Route.__init__(self, child, original, *more, **named)
+
+    monkeypatch.setattr(table_module, "Route", Counted)
+    routes = table(child("a", **{kind: [f"x://{number}/y" for number in range(10_000)]}), prefix=prefix)
+    assert found(routes, "x://a/7/y" if prefix else "x://7/y", kind) == ("a", "x://7/y")
+    assert found(routes, "x://a/nothing" if prefix else "x://nothing", kind) is None
+    assert found(routes, "nothing", kind) is None
+    assert set(made) == {"x://7/y"}
+
+
+@pytest.mark.parametrize("kind", ADDRESSED)
+@pytest.mark.parametrize("prefix", [True, False])
+@given(originals=st.lists(st.text("/:{}ax", max_size=8).map(lambda rest: f"file:{rest}"[rest.count("x") % 3 * 5 :])))
+def test_every_address_leads_to_the_first_of_those_that_are_written_so(
+    kind: Kind, prefix: bool, originals: list[str]
+) -> None:
+    originals = [each for each in dict.fromkeys(originals) if each]
+    routes = table(child("a", **{kind: originals}), prefix=prefix)
+    public = [public_uri("a", each) if prefix else each for each in originals]
+    for name in {*public, *map(as_pydantic_writes, public), *(each + "/" for each in public)}:
+        exactly = [original for original, each in zip(originals, public, strict=True) if each == name]
+        nearly = [
+            original for original, each in zip(originals, public, strict=True) if as_pydantic_writes(each) == name
+        ]
+        expected = next(iter(exactly or nearly), None)
+        assert found(routes, name, kind) == (None if expected is None else ("a", expected))
+
+
+def test_a_long_list_is_made_in_steps_and_is_the_same_as_at_once() -> None:
+    for kind in Kind:
+        names = [f"x{number}" if kind in NAMED else f"x://{number}" for number in range(1800)]
+        of_one = child("a", *names) if kind is Kind.TOOL else child("a", **{kind: names})
+        at_once, in_steps = table(of_one), table(of_one)
+        rule = Naming().rule(CLAUDE)
+        assert sum(1 for _ in in_steps.steps(kind, rule, is_modern=True)) >= 9
+        assert list(in_steps.named(kind, rule)) == list(at_once.named(kind, rule))
+        text = at_once.listing_as_json(kind, rule, is_modern=True)
+        assert bytes(in_steps.listing_as_json(kind, rule, is_modern=True)) == bytes(text)
+        assert [each[SPECS[kind].id_field] for each in json.loads(bytes(text))] == list(at_once.names(kind, rule))
 
 
 def test_to_one_caller_what_all_share_is_named_first() -> None:

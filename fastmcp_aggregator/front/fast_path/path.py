@@ -225,7 +225,7 @@ class FastPath:
                 return table.texts_of_each(kind, rule, is_modern=sender.is_modern)
 
             table = await self._directory.made(
-                lambda table: chain(table.named_of_each(kind, rule), table.items_of_each(kind, rule), texts(table))
+                lambda table: chain(table.steps(kind, rule, is_modern=sender.is_modern), texts(table))
             )
             parts = list(filter(None, texts(table)))
         except Exception as why:
