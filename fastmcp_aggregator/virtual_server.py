@@ -40,7 +40,7 @@ from fastmcp_aggregator.front.http.connection import cancel_on_disconnect
 from fastmcp_aggregator.front.http.rest import endpoint_with_slash, json_route
 from fastmcp_aggregator.front.http.security import without_head
 from fastmcp_aggregator.front.http.server import serve_http
-from fastmcp_aggregator.front.http.sse import sse_routes
+from fastmcp_aggregator.front.http.sse import sse_routes, where_mcp_is
 from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.front.signals import serve_until, stop_on_signals
 from fastmcp_aggregator.front.stdio.conversation import Conversation
@@ -317,7 +317,9 @@ class VirtualServer(FastMCP[None]):
         options = parts.options(given)
         app: Starlette = super().http_app(path, **{**options, "middleware": None})
         wrap_lifespan(app, self._backend.sharing)
-        if options.get("transport") == "sse":
+        is_sse = options.get("transport") == "sse"
+        app.add_exception_handler(404, where_mcp_is(path, has_sse=not is_sse))
+        if is_sse:
             without_head(route_of(app, path))
         else:
             app.router.routes.extend(sse_routes(self, path, self.policies, self._group_id))

@@ -56,6 +56,8 @@ class GroupApps:
         if scope["type"] != "http" or not route_path(scope).startswith("/groups/"):
             await self._app(scope, receive, send)
             return
+        if route_path(scope).count("/") == 2:  # the group's own app says where its endpoint is
+            scope = {**scope, "path": f"{scope['path']}/"}
         match, addressed = self._mount.matches(scope)
         if match is Match.NONE or not is_group_id(group_id := addressed["path_params"]["group_id"]):
             await self._nothing(scope, receive, send)

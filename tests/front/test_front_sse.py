@@ -20,6 +20,7 @@ from support.wire_sse import SseClient
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.front.http import sse
+from fastmcp_aggregator.front.http.security import NOT_FOUND
 
 JSON = {"Content-Type": "application/json"}
 GROUPS = {"web": {"servers": ["a"], "tools": ["echo", "hold"]}, "empty": {"servers": []}}
@@ -78,6 +79,22 @@ async def test_a_group_shows_what_is_in_it_and_nothing_else() -> None:
         assert set(await client.names()) == {"a:echo", "a:hold"}
         assert (await client.error("tools/call", {"name": "a:pid"}))["code"] == -32602
         assert (await client.http.get(front.url.replace("/mcp", "/groups/none/mcp/sse"))).status_code == 404
+
+
+async def test_who_has_the_address_of_another_program_is_told_the_right_one() -> None:
+    async with served(hub()) as front, front.browser() as http:
+
+        async def told(method: str, path: str) -> str:
+            answer = await http.request(method, path)
+            assert answer.status_code == 404
+            return answer.text
+
+        words = "Not Found: the MCP endpoint is {}/mcp; for clients that know only SSE: {}/mcp/sse"
+        for method, path in (("GET", "/sse"), ("POST", "/sse"), ("POST", "/v1/mcp"), ("GET", "/mcpx")):
+            assert await told(method, path) == words.format("", "")
+        for path in ("/groups/web", "/groups/web/", "/groups/web/sse"):
+            assert await told("GET", path) == words.format("/groups/web", "/groups/web")
+        assert await told("GET", "/groups/none") == NOT_FOUND
 
 
 async def test_nobody_gets_in_without_credentials() -> None:

@@ -11,7 +11,7 @@ opened it.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -54,6 +54,19 @@ def sse_routes(app: FastMCP[Any], path: str, policies: Policies, group_id: str) 
         without_head(guarded_route(f"{base}/sse", sessions.opened, app.auth)),
         guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
     ]
+
+
+def where_mcp_is(path: str, *, has_sse: bool) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The answer to requests of addresses where nothing is: many clients are given those of other programs, such as
+    `/sse`.
+    """
+
+    async def answer(request: Request, _: Exception) -> Response:
+        base = request.scope.get("root_path", "") + path
+        old = f"; for clients that know only SSE: {base.rstrip('/')}/sse" if has_sse else ""
+        return PlainTextResponse(f"Not Found: the MCP endpoint is {base}{old}", 404)
+
+    return answer
 
 
 class _Session:
