@@ -33,6 +33,8 @@ _MOST_CAPABILITIES = 16 * 1024
 """Bytes: each client is told those of all servers together in its handshake."""
 _STEP = 256 * 1024
 """Bytes that are looked at in one."""
+_PARTS_AT_ONCE = 50_000
+"""Parts of lists that are read as one: it takes a twentieth of a second. Longer ones count as several."""
 _PARTS_OF_COMPONENT = 4
 """What a component costs besides its parts."""
 
@@ -147,10 +149,16 @@ async def _read_kind(
     version, items, before = session.protocol_version, pages.items, checked.get(kind)
     if before is None or (before.protocol_version, before.items) != (version, items):
         kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
-        await asyncio.sleep(0)
+        await _let_others_go_on(pages.parts)
         before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items), pages.parts)
-        await asyncio.sleep(0)
+        await _let_others_go_on(pages.parts)
     return before.kept, pages.hint, before.ids | pages.rest if pages.are_known else None
+
+
+async def _let_others_go_on(parts: int) -> None:
+    """After something was done with all of a list, if it has so many parts that this took its time."""
+    if parts > _PARTS_AT_ONCE:
+        await asyncio.sleep(0)
 
 
 @dataclass(slots=True)
@@ -229,8 +237,6 @@ _CHANGES_AT_ONCE, _CHANGE_INTERVAL = 10, 5.0
 """Times that changed lists are read at once, and seconds between two in the long run: to read them is work for the loop
 that all share.
 """
-_PARTS_AT_ONCE = 50_000
-"""Parts of lists that are read for one of these times: a twentieth of a second; longer ones count as several."""
 _ROUNDING = 1e-6
 """Seconds by which a wait may have been rounded down, which would end before there is a token."""
 _LATE = 1.0
@@ -273,8 +279,9 @@ class Lists:
         offered = await read_catalogue(
             self._key, session, version=self._times_read, max_tools=self._max_tools, checked=self._checked
         )
-        self._readings.spend(max(0.0, sum(each.parts for each in self._checked.values()) / _PARTS_AT_ONCE - 1))
-        await asyncio.sleep(0)
+        parts = sum(each.parts for each in self._checked.values())
+        self._readings.spend(max(0.0, parts / _PARTS_AT_ONCE - 1))
+        await _let_others_go_on(parts)
         return offered.reduced_to(self._screen(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
