@@ -71,7 +71,7 @@ async def show_import(machine: Machine) -> str:
                 shown_kinds.append(kind)
     machine.path(".cursor/mcp.json").unlink()
     assert not shown_kinds, f"shown: {', '.join(dict.fromkeys(shown_kinds))}"
-    return f"none of {len(_KINDS)}"
+    return f"none of {len(_KINDS)} is shown"
 
 
 @attack(
@@ -92,7 +92,7 @@ async def show_variables(machine: Machine) -> str:
             left.append(kind)
     machine.path(".cursor/mcp.json").unlink()
     assert not left, f"left: {', '.join(left)}"
-    return f"none of {len(_KINDS)}"
+    return f"none of {len(_KINDS)} is left"
 
 
 @attack(
@@ -118,7 +118,7 @@ async def show_check(machine: Machine) -> str:
             if SECRET in shown:
                 shown_kinds.append(kind)
     assert not shown_kinds, f"shown: {', '.join(dict.fromkeys(shown_kinds))}"
-    return f"none of {len(_KINDS)}"
+    return f"none of {len(_KINDS)} is shown"
 
 
 @attack(
@@ -210,7 +210,7 @@ async def install_race(machine: Machine) -> str:
         assert is_written, f"`{command[0]}` did not ask: {shown[-80:]!r}"
         assert f"before-{command[0]}" in target.read_text(), f"`{command[0]}` has overwritten it"
         await machine.run("install", "cursor", "--config", config, "--yes")
-    return "kept"
+    return "what it wrote is kept"
 
 
 @attack(

@@ -74,7 +74,7 @@ async def request(room: Team) -> str:
         assert await _is_over(ann, _back(other, round_)), f"variation {number}"
     assert await _is_over(root, _back(params, round_)), "another group's endpoint"
     assert (await ann.result("tools/call", _back(params, round_)))["resultType"] == "complete", "the call is lost"
-    return "over"
+    return "over; its own request is answered"
 
 
 @attack("held-twice", "a `requestState` twice, at once, at two replicas", "good once")
@@ -85,7 +85,7 @@ async def twice(room: Team) -> str:
     answers = await asyncio.gather(*sent)
     assert sum("result" in answer for answer in answers) == 1, "answered more than once, or never"
     assert await _is_over(other, _back(params, round_)), "good again"
-    return "once"
+    return "good once"
 
 
 @attack(
@@ -474,7 +474,7 @@ async def redis_replayed(room: Team) -> str:
         for message in heard * 3:
             await client.publish(message["channel"], message["data"])
     assert await _is_over(other, _back(params, round_)), "good again"
-    return "over"
+    return "good once"
 
 
 @attack("redis-down", "Redis hangs, then is gone", "calls go on; limits and keys hold")

@@ -39,12 +39,11 @@ def tables(outcomes: Sequence[Outcome]) -> str:
 
 def _tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for heading, rows in groupby(outcomes, key=_heading):
-        yield from ("", f"### {heading}", "", "| attack | what it tries | what must hold | what it got |")
-        yield "|---|---|---|---|"
+        yield from ("", f"### {heading}", "", "| attack | what it tries | what it got |", "|---|---|---|")
         for outcome in rows:
-            got = outcome.got if outcome.is_held else f"**not held**: {outcome.got}"
             about = outcome.attack
-            yield f"| `{about.id}` | {_cell(about.tries)} | {_cell(about.holds)} | {_cell(got)} |"
+            got = outcome.got if outcome.is_held else f"**not held** ({about.holds}): {outcome.got}"
+            yield f"| `{about.id}` | {_cell(about.tries)} | {_cell(got)} |"
 
 
 def markdown(page: Path, outcomes: Sequence[Outcome]) -> None:

@@ -286,7 +286,7 @@ async def split(room: Team) -> str:
     assert not [request for request in room.remote.requests if "set-cookie" in request.headers], (
         "a header was added to a request"
     )
-    return "none"
+    return "no header is added"
 
 
 @attack(

@@ -277,7 +277,7 @@ async def fetch(room: Team) -> str:
     trap = f"http://127.0.0.1:{room.trap.port}/r"
     await room.one.face("bob", "resources/read", {"uri": trap}, group="blue")
     assert len(room.trapped) == before, f"fetched: {room.trapped[-1].target}"
-    return "nothing"
+    return "nothing is fetched"
 
 
 @attack(
@@ -359,7 +359,7 @@ async def links(room: Team) -> str:
     for part in answer.json().get("content", []):
         read = await room.one.face("bob", "resources/read", {"uri": part["uri"]}, group="blue")
         assert "red reads" not in read.text, "it leads to another server"
-    return "not to another server"
+    return "they lead to no other server"
 
 
 LISTS: dict[str, tuple[str, Any]] = {

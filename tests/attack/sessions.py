@@ -155,7 +155,7 @@ async def events(room: Team) -> str:
             got = await _some_of(room.one, "bob", headers)
             assert "ann-s own" not in got, "events of another's answer"
             assert "notifications/tools/list_changed" not in got, "events of another's session"
-    return "nothing"
+    return "nothing is sent"
 
 
 async def _event_ids(hub: Hub, who: str, session: str) -> list[str]:
