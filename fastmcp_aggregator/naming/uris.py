@@ -47,6 +47,35 @@ def host_of(server_key: str) -> str:
     return quote(server_key, safe="", errors="surrogatepass")
 
 
+_SEPARATORS = (":", "__", ".")
+_ROUNDS, _MOST_TRIED = 3, 4
+_LONGEST_ROUND = 256
+"""Characters."""
+
+
+def goes_round(server_key: str, id_: str) -> bool:
+    """Whether the name or URI of a component shows that its server leads back here: then each reading of the server's
+    list has all that the one before had, once more behind our key of the server. Three times the same beginning, which
+    ends with the key, is no accident.
+    """
+    scheme, mark, rest = id_.partition(_HIERARCHICAL)
+    if mark and ":" not in scheme:
+        return _repeats(rest, f"{host_of(server_key)}/")
+    return any(_repeats(id_, f"{server_key}{separator}") for separator in _SEPARATORS)
+
+
+def _repeats(text: str, link: str) -> bool:
+    end = 0
+    for _ in range(_MOST_TRIED if text.count(link) >= _ROUNDS else 0):
+        at = text.find(link, end, _LONGEST_ROUND)
+        if at < 0:
+            return False
+        end = at + len(link)
+        if text.startswith(text[:end] * _ROUNDS):
+            return True
+    return False
+
+
 def split_public_uri(uri: str) -> tuple[str, str] | None:
     """The server key and the original URI: the exact inverse of `public_uri`.
 

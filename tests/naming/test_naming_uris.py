@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming.uris import public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import goes_round, public_uri, split_public_uri
 
 SERVER_KEYS = st.text(alphabet=st.characters(exclude_characters=":"), min_size=1)
 PIECES = st.sampled_from([":", "//", "://", "/", "{id}", "{+path}", "{var:3}", "%3A", "a", "é", "?q=1", " "])
@@ -92,3 +92,27 @@ def test_every_resource_has_one_address(text: str) -> None:
 @given(st.sets(st.tuples(SERVER_KEYS, URI_LIKE.map("x:{}".format))))
 def test_distinct_resources_never_share_an_address(resources: set[tuple[str, str]]) -> None:
     assert len({public_uri(*resource) for resource in resources}) == len(resources)
+
+
+@pytest.mark.parametrize(
+    ("key", "id_", "is_round"),
+    [
+        ("b", "a:b:a:b:a:b:x", True),
+        ("b", "a:b:a:b:x", False),
+        ("b", "b:b:b:x", True),
+        ("b", "c:a:b:c:a:b:c:a:b:x", True),
+        ("b", "a__b__a__b__a__b__x", True),
+        ("b", "a.b.a.b.a.b.x", True),
+        ("b", "ab:ab:ab:x://y", True),
+        ("b", "a_b_a_b_a_b_x", False),
+        ("b", "b", False),
+        ("git", "git_git_git_log", False),
+        ("b", "a:b:c:b:d:b:x", False),
+        ("b", "note://a/b/a/b/a/b//x", True),
+        ("b c", "note://a/b%20c/a/b%20c/a/b%20c/x", True),
+        ("files", "file:///data/files/data/files/x", False),
+        ("b", "x" * 300 + "b:" * 300, False),
+    ],
+)
+def test_a_name_that_has_come_round_to_its_server_shows_it(key: str, id_: str, is_round: bool) -> None:
+    assert goes_round(key, id_) is is_round

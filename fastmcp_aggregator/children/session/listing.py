@@ -18,6 +18,7 @@ from fastmcp_aggregator.children.session.conformity import conforming
 from fastmcp_aggregator.children.session.failures import describe
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.concurrency.waits import wait_first
+from fastmcp_aggregator.naming.uris import goes_round
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.json_rpc import json_size, json_text
 from fastmcp_aggregator.protocol.methods import capabilities_of
@@ -35,6 +36,8 @@ _STEP = 256 * 1024
 """Bytes that are looked at in one."""
 _PARTS_AT_ONCE = 50_000
 """Parts of lists that are read as one: it takes a twentieth of a second. Longer ones count as several."""
+_IN_A_TURN = 1000
+"""Components whose names are looked at."""
 _PARTS_OF_COMPONENT = 4
 """What a component costs besides its parts."""
 
@@ -150,6 +153,7 @@ async def _read_kind(
     if before is None or (before.protocol_version, before.items) != (version, items):
         kept = usable(server_key, kind, await conforming(server_key, kind, items, version))
         await _let_others_go_on(pages.parts)
+        kept = await _without_rounds(server_key, kind, kept)
         before = checked[kind] = CheckedList(items, version, kept, ids_of(kind, items), pages.parts)
         await _let_others_go_on(pages.parts)
     return before.kept, pages.hint, before.ids | pages.rest if pages.are_known else None
@@ -159,6 +163,25 @@ async def _let_others_go_on(parts: int) -> None:
     """After something was done with all of a list, if it has so many parts that this took its time."""
     if parts > _PARTS_AT_ONCE:
         await asyncio.sleep(0)
+
+
+async def _without_rounds(server_key: str, kind: Kind, listed: tuple[Component, ...]) -> tuple[Component, ...]:
+    """What has not come round to the server again, through this program."""
+    kept = list[Component]()
+    for number, item in enumerate(listed):
+        if number % _IN_A_TURN == _IN_A_TURN - 1:
+            await asyncio.sleep(0)
+        if not goes_round(server_key, item[SPECS[kind].id_field]):
+            kept.append(item)
+    if len(kept) < len(listed):
+        logger.warning(
+            "server %r leads back to this aggregator: %d of its %s have come round through it and are left out; "
+            "remove the server, or let it ask for a group that it is not in",
+            server_key,
+            len(listed) - len(kept),
+            kind,
+        )
+    return tuple(kept)
 
 
 @dataclass(slots=True)
