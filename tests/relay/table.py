@@ -73,7 +73,8 @@ class Tests:
         return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
     def _cell(self, key: Key) -> str:
-        return f"{self._passed[key]} of {self._all[key]}" if self._all[key] else "–"
+        passed, every = self._passed[key], self._all[key]
+        return "–" if not every else str(every) if passed == every else f"{passed} of {every}"
 
 
 def _eras(params: Mapping[str, Any]) -> tuple[bool, bool] | None:
