@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from mcp.server.context import CallNext, HandlerResult
@@ -149,8 +149,13 @@ class Pipeline:
         if result is None:
             return await self._serve_locally(ctx, call_next, caller, params)
         if is_modern:
-            return for_modern_client(ctx.method, result, self._server_info())
+            return for_modern_client(ctx.method, result, self._stamp)
         return for_legacy_client(ctx.method, result)
+
+    @cached_property
+    def _stamp(self) -> dict[str, Any]:
+        """What is said of this server in each result."""
+        return self._server_info()
 
     async def _serve_locally(self, ctx: Context, call_next: CallNext, caller: Caller, params: Params) -> HandlerResult:
         """Have FastMCP's chain serve a request. What it makes of it for a child comes back here, as a call."""

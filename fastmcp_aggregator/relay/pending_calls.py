@@ -85,10 +85,12 @@ class PendingCall:
         """Reports of progress that came between two rounds."""
         self._questions: dict[str, Question] = {}
         self._names = (f"input-{number}" for number in itertools.count(1))
-        self._asked = asyncio.Event()
+        self._has_news = asyncio.Event()
+        """Set when the child asks something, or the call is over."""
         self._refusal: MCPError | None = None
         self._has_ended = False
         self._task = asyncio.ensure_future(call(self))
+        self._task.add_done_callback(lambda _: self._has_news.set())
 
     @property
     def log_level(self) -> str | None:
@@ -126,12 +128,12 @@ class PendingCall:
         required = client_capabilities.required_for(method, params)
         if not client_capabilities.has(self.capabilities, required):
             self._refusal = missing_capability(required)
-            self._asked.set()
+            self._has_news.set()
             raise self._refusal
         name = next(self._names)
         question = Question(method, params, asyncio.get_running_loop().create_future())
         self._questions[name] = question
-        self._asked.set()
+        self._has_news.set()
         try:
             return await question.answer
         finally:
@@ -149,15 +151,11 @@ class PendingCall:
                 raise self._refusal
             if self._questions and not self._task.done():
                 return None
-            self._asked.clear()
+            self._has_news.clear()
         return self._task.result()
 
     async def _until_something_happens(self) -> None:
-        asked = asyncio.ensure_future(self._asked.wait())
-        try:
-            await asyncio.wait({self._task, asked}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asked.cancel()
+        await self._has_news.wait()
         known = 0
         for _ in range(_MOST_PAUSES):
             if len(self._questions) == known or self._task.done():
