@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Literal
@@ -20,7 +20,7 @@ _TOOL_WEIGHT, _KEY_WEIGHT = 0.75, 0.25
 # Names come from outside on both sides, and difflib needs up to 0.2 s for one crafted pair of 256 characters.
 # So every pair is measured roughly first (linear), only the most promising ones exactly, and long ones among
 # those by the characters that they share at both ends.
-_MOST_MEASURED_ROUGHLY = 2_000
+_MOST_MEASURED_ROUGHLY, _MOST_CHARACTERS = 2_000, 64 * 1024
 _MOST_MEASURED_EXACTLY = 12
 _LARGEST_EXACT_PAIR = 80 * 80
 
@@ -39,12 +39,22 @@ def closest(name: str, candidates: Iterable[str], limit: int = 3, *, separators:
 
     The server key and the tool may both be mistyped, or the key may be missing; the tool counts for more.
     Case is ignored. The order of the candidates makes no difference. Candidates of more than 256 characters
-    are left out, as are those after the first 2000.
+    are left out, as are those after the first 2000, or after 64 Ki characters of them.
     """
     wanted = _Wanted(name[:_LONGEST].casefold(), separators)
-    known = {c for c in islice(candidates, _MOST_MEASURED_ROUGHLY) if len(c) <= _LONGEST}
+    known = set(_measured_roughly(candidates))
     promising = _best(known, wanted, _Text.rough_ratio, _MOST_MEASURED_EXACTLY)
     return _best(promising, wanted, _Text.exact_ratio, min(limit, _MOST_SUGGESTED))
+
+
+def _measured_roughly(candidates: Iterable[str]) -> Iterator[str]:
+    left = _MOST_CHARACTERS
+    for candidate in islice(candidates, _MOST_MEASURED_ROUGHLY):
+        if len(candidate) <= _LONGEST:
+            left -= len(candidate)
+            if left < 0:
+                return
+            yield candidate
 
 
 class _Text:

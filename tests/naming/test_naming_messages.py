@@ -230,3 +230,9 @@ def test_what_an_unknown_resource_costs_does_not_grow_with_what_is_listed() -> N
     message = unknown_uri_message("x:9", (), (f"x://{each}:/9" for each in with_key))
     assert message.endswith("\nDid you mean: x://0:/9, x://1:/9, x://2:/9?")
     assert next(with_key) == 3
+
+
+def test_nor_with_how_long_its_addresses_are() -> None:
+    listed = iter(range(1000))
+    assert "Did you mean" not in unknown_uri_message("zz:9", (f"x://a/{each:0200}" for each in listed))
+    assert next(listed) < 330
