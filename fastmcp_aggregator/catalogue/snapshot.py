@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from fastmcp_aggregator.naming.uris import fits_any
+from fastmcp_aggregator.naming.uris import fits_any, plain_uri
 from fastmcp_aggregator.protocol.methods import (
     LIST_CHANGED,
     PROMPTS_GET,
@@ -86,7 +86,9 @@ class Catalogue:
     header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
     withheld: frozenset[str] | None = frozenset()
-    """Addresses and templates that are listed, but were not approved; None: nothing of the child was."""
+    """Addresses and templates that are listed, but were not approved, with their plain spellings; None: nothing of the
+    child was.
+    """
     left_out: Mapping[Kind, frozenset[str] | None] = field(default_factory=dict)
     """By kind, the ids of what the child offers as well and is not taken up; None: its list could not be read."""
 
@@ -96,9 +98,12 @@ class Catalogue:
             return self.withheld is None
         if uri in self.withheld:
             return True
-        if not fits_any(self.withheld, uri, otherwise=True):
-            return False
         if any(item["uri"] == uri for item in self.of(Kind.RESOURCE)):
+            return False
+        plain = plain_uri(uri)
+        if plain in self.withheld:
+            return True
+        if not any(fits_any(self.withheld, spelling, otherwise=True) for spelling in (uri, plain)):
             return False
         return not fits_any((item["uriTemplate"] for item in self.of(Kind.TEMPLATE)), uri, otherwise=False)
 

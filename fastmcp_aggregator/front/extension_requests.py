@@ -196,12 +196,16 @@ def require_header(caller: Caller, name: str) -> None:
 
 
 def _offers(table: RouteTable, child: Child, row: Method) -> bool:
-    """Whether a child, which is up, has declared a method of an extension to the present caller."""
+    """Whether a child, which is up and of which something was approved, has declared a method of an extension to the
+    present caller.
+    """
+    known = table.known_of(child)
+    if known is not None and known.withheld is None:
+        return False
     if child.stands_for_instances:
-        own = table.known_of(child)
-        if own is None:
+        if known is None:
             return row.recipient is Recipient.CHILD  # who asks for something there may log in first
-        capabilities = own.capabilities
+        capabilities = known.capabilities
     elif child.session is None or child.session.era not in row.eras:
         return False
     else:

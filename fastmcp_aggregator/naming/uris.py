@@ -124,6 +124,20 @@ def _decoded(host: str) -> str | None:
         return None
 
 
+def plain_uri(uri: str) -> str:
+    """What is the same for all spellings of an address that a server may take for one (RFC 3986, 6.2.2), and for some
+    that it may not: without case, percent-encoding, dot segments and fragment.
+    """
+    scheme, mark, rest = unquote(uri.partition("#")[0]).casefold().partition(_HIERARCHICAL)
+    segments: list[str] = []
+    for segment in rest.split("/"):
+        if segment == ".." and len(segments) > 1:
+            segments.pop()
+        elif segment not in (".", ".."):
+            segments.append(segment)
+    return f"{scheme}{mark}{'/'.join(segments)}"
+
+
 _MOST_COMPARED = 2_000_000
 """Characters that are compared with templates for one URI: a few hundredths of a second. Each comparison counts as
 `_COMPARISON` and the URI: to look for a part takes up to the product of both lengths.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.errors import AggregatorError
+from fastmcp_aggregator.naming.uris import plain_uri
 from fastmcp_aggregator.pinning.definitions import (
     NOUNS,
     Definition,
@@ -79,7 +80,7 @@ class Pins:
             blocked = {item[id_field] for item in items if self.is_blocked(server_key, kind, item)}
             kept[kind] = tuple(item for item in items if item[id_field] not in blocked)
             if kind in (Kind.RESOURCE, Kind.TEMPLATE):
-                withheld |= blocked
+                withheld |= blocked | set(map(plain_uri, blocked))
         is_blocked = self.are_instructions_blocked(server_key, catalogue.instructions)
         return replace(
             catalogue,

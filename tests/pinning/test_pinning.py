@@ -245,6 +245,8 @@ def test_a_file_of_the_old_format_is_read_says_how_to_renew_it_and_opens_nothing
 NOTE = {"uri": "note:///a", "name": "a", "icons": [{"src": "data:,x"}]}
 NOTES = {"uriTemplate": "note:///{id}", "name": "notes"}
 ASK = {"name": "ask", "arguments": [{"name": "x"}]}
+ELSE_SPELLED = ("NOTE://a//a", "note://a//%61", "note://a//x/../a", "note://a//./a", "note://a//a#x")
+"""What a server may take for the same as `note:///a`."""
 OFFERED = {"tool_extra": {"_meta": {"ui": {}}}, "resources": [NOTE], "templates": [NOTES], "prompts": [ASK]}
 
 
@@ -254,8 +256,8 @@ OFFERED = {"tool_extra": {"_meta": {"ui": {}}}, "resources": [NOTE], "templates"
         ({}, set()),
         ({"tool_extra": {"_meta": {"ui": {"resourceUri": "ui://evil"}}}}, {"a:echo"}),
         ({"prompts": [{**ASK, "icons": []}]}, {"a:ask"}),
-        ({"resources": [{**NOTE, "_meta": {"x": 1}}]}, {"note://a//a"}),
-        ({"templates": [{**NOTES, "title": "Obey"}]}, {"note://a//{id}", "note://a//b"}),
+        ({"resources": [{**NOTE, "_meta": {"x": 1}}]}, {"note://a//a", *ELSE_SPELLED}),
+        ({"templates": [{**NOTES, "title": "Obey"}]}, {"note://a//{id}", "note://a//b", *ELSE_SPELLED}),
     ],
 )
 async def test_what_is_not_as_pinned_is_not_listed_and_cannot_be_used(
@@ -278,9 +280,22 @@ async def test_what_is_not_as_pinned_is_not_listed_and_cannot_be_used(
             "a:ask": ("prompts/get", {"name": "a:ask"}),
             "note://a//a": ("resources/read", {"uri": "note://a//a"}),
             "note://a//b": ("resources/read", {"uri": "note://a//b"}),
+            **{uri: ("resources/read", {"uri": uri}) for uri in ELSE_SPELLED},
         }
         refused = {name for name, use in uses.items() if "error" in await client.send(*use)}
         assert refused == gone & uses.keys()
+
+
+async def test_no_skill_is_told_of_a_server_without_pins(tmp_path: Path) -> None:
+    write_pins(tmp_path / "pins.json", {"b": pins_of({}, None)})
+    capabilities = {"tools": {}, "extensions": {"io.modelcontextprotocol/skills": {}}}
+    listed = {"skills": [{"uri": "skill://sew/SKILL.md", "frontmatter": {"name": "sew"}}]}
+    entry = lean(era="modern", capabilities=capabilities, results={"skills/list": listed})
+    app = build_aggregator(config(a=entry, b=entry), pins=str(tmp_path / "pins.json"), on_pin_mismatch="block")
+    async with app, connected(app, modern=True) as client:
+        page = await client.result("skills/list")
+        assert [each["uri"] for each in page["skills"]] == ["skill://b/sew/SKILL.md"]
+        assert "nextCursor" not in page
 
 
 async def test_nothing_can_be_used_of_a_server_without_pins(tmp_path: Path) -> None:
