@@ -20,8 +20,7 @@ from typing import Literal, get_args
 ConfigErrorCode = Literal["file_not_found", "invalid_json", "invalid_schema", "missing_env_var", "too_few_descriptors"]
 """The gravest first."""
 Phase = Literal["startup", "initialization", "runtime"]
-_MOST_TOLD = 100
-"""Problems that the message of a ConfigError has."""
+_MOST_DETAILS = 100
 
 
 class AggregatorError(Exception):
@@ -57,9 +56,9 @@ class ConfigError(AggregatorError):
         self.details = tuple(details)
         self.code: ConfigErrorCode = min((d.code for d in details), key=get_args(ConfigErrorCode).index)
         count = "1 problem" if len(self.details) == 1 else f"{len(self.details)} problems"
-        more = len(self.details) - _MOST_TOLD
+        more = len(self.details) - _MOST_DETAILS
         last = [f"  and {more} more"] if more > 0 else []
-        super().__init__("\n".join([f"{source}: {count}", *(f"  {d}" for d in self.details[:_MOST_TOLD]), *last]))
+        super().__init__("\n".join([f"{source}: {count}", *(f"  {d}" for d in self.details[:_MOST_DETAILS]), *last]))
 
     def and_also(self, other: ConfigError) -> ConfigError:
         """Return one error with the problems of two files."""

@@ -38,19 +38,14 @@ if TYPE_CHECKING:
 __all__ = ["create_context_streams"]  # what others take from here as it is
 
 connection_of: Callable[[ServerSession], Connection] = attrgetter("_connection")
-"""The connection that a session is on."""
 request_channel_of: Callable[[ServerSession], DispatchContext[Any]] = attrgetter("_request_outbound")
 """The channel on which the request is answered that a session was made for."""
 sdk_server_of: Callable[[Any], Server[Any]] = attrgetter("_mcp_server")
-"""The SDK's server in a FastMCP app."""
 sdk_request_of: Callable[[FastMCPRequestContext], ServerRequestContext[Any, Any]] = attrgetter("_srctx")
-"""The SDK's context of a request that FastMCP serves."""
 transforms_of: Callable[[FastMCP[Any]], Sequence[Any]] = attrgetter("_transforms")
 """The transforms of an app, without those of its providers."""
 components_of: Callable[[LocalProvider], Mapping[str, Any]] = attrgetter("_components")
-"""The components that were added to an app itself."""
 make_span = OpenTelemetryMiddleware()
-"""The SDK's middleware that makes a request's span."""
 route_path = get_route_path
 """The path of a request within the app that serves it, which may be mounted."""
 

@@ -33,8 +33,7 @@ _LONGEST_BEGINNING = 64 * 1024
 _OWN_POLICY = re.compile(r"""<meta\b[^<>]*http-equiv\s*=\s*["']?content-security-policy""", re.IGNORECASE)
 _DIGEST = re.compile("digest|integrity|sha256", re.IGNORECASE)
 """Stands in names of members of a page's `_meta` by which its host may find that it was changed."""
-_MOST_CHARACTERS = 8 * 1024 * 1024
-"""Of a page that is looked through."""
+_LARGEST_PAGE = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def _with_script(part: dict[str, Any], names: PageNames) -> dict[str, Any]:
 
 
 def _inserted(html: str, names: PageNames) -> str:
-    if len(html) > _MOST_CHARACTERS or _OWN_POLICY.search(html):
+    if len(html) > _LARGEST_PAGE or _OWN_POLICY.search(html):
         return html
     start = _BEFORE_THE_HEAD.match(html, 0, _LONGEST_BEGINNING)
     at = start.end() if start else 0

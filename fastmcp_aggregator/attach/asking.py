@@ -14,8 +14,7 @@ from fastmcp_aggregator.attach.starting import connected, record_of
 from fastmcp_aggregator.attach.systems import system
 
 ANSWER_TIMEOUT = 5.0
-_KILL_WAIT = 5.0
-"""Seconds that a hub has to end after each signal."""
+_SIGNAL_TIMEOUT = 5.0
 _LOOK_INTERVAL = 0.05
 _SHORTEST_WAIT = 0.001
 """Seconds; none would mean not to wait at all."""
@@ -68,7 +67,7 @@ def kill(hub_id: str, pid: int) -> bool:
                 os.kill(pid, number)
         except ProcessLookupError:
             return True
-        if _is_gone(hub_id, pid, _KILL_WAIT):
+        if _is_gone(hub_id, pid, _SIGNAL_TIMEOUT):
             return True
     return False
 

@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_ANSWER = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}"),"(result|error)":')
-"""How a hub begins an answer."""
+_HUB_ANSWER = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}"),"(result|error)":')
 _END = re.compile(rb',"id":(-?\d{1,18}|"[^"\\\x00-\x1f]{0,200}")\}\s*\Z')
 """The last member of a message: the brace is its own, for nothing else can stand there."""
 _METHOD = re.compile(rb'\A\s*\{(?:"jsonrpc":"2\.0",)?"method":"([\w/.-]{1,100})",')
-_CALL = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(\d{1,18}), ?"method": ?"tools/call"')
-"""How most clients begin a call."""
+_USUAL_CALL = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?(\d{1,18}), ?"method": ?"tools/call"')
 _QUOTE = ord('"')
 _LONG = 64 * 1024
 """Bytes from which on a line is not parsed if its id stands at an end of it."""
@@ -43,7 +41,7 @@ _NONE = LineEnvelope(None, None, _UNREAD)
 
 def read_answer(line: bytes) -> HubAnswer | None:
     """An answer, as hubs write them; None: it is something else."""
-    found = _ANSWER.match(line)
+    found = _HUB_ANSWER.match(line)
     if found is None:
         return None
     answered = found[1]
@@ -54,7 +52,7 @@ def read_answer(line: bytes) -> HubAnswer | None:
 
 def read(line: bytes) -> LineEnvelope:
     """The envelope of any message; an empty one of what is none."""
-    if call := _CALL.match(line):
+    if call := _USUAL_CALL.match(line):
         return LineEnvelope(int(call[1]), "tools/call", _UNREAD)
     if len(line) > _LONG and (method := _METHOD.match(line)) and (end := _END.search(line, len(line) - 300)):
         return LineEnvelope(json.loads(end[1]), method[1].decode(), {})

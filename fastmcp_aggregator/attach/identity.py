@@ -21,8 +21,7 @@ _VALUES = ("separator", "name", "server_version")
 _SWITCHES = {"prefix": ("--no-prefix", False), "strict": ("--no-strict", False), "telemetry": ("--otel", True)}
 _TOKEN_VARIABLE = re.compile(r"""bearer_env["']?\s*[:=]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _VERSION, _PLACE = "its version", "where its program is"
-_MOST_BYTES = 16 * 1024**2
-"""Of a file that is looked through for variables."""
+_LARGEST_FILE = 16 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ def _text_of(path: str | None) -> str:
     if path is None:
         return ""
     try:
-        return read_bytes(os.path.expanduser(path), _MOST_BYTES).decode("utf-8", "replace")
+        return read_bytes(os.path.expanduser(path), _LARGEST_FILE).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""
 

@@ -13,7 +13,6 @@ from fastmcp_aggregator.access.roles import CALL, METRICS, OBSERVE, USUAL, with_
 CLAIM = "fastmcp_aggregator"
 """The claim in which the verifiers of this room say who it is: a `Principal`, which no token can contain."""
 
-
 _OF_OTHERS = frozenset({CALL, OBSERVE, METRICS})
 """The roles of tokens of a provider of the app's own, which says nothing of roles."""
 

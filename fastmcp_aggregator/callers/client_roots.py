@@ -18,8 +18,7 @@ from fastmcp_aggregator.protocol.methods import ROOTS_LIST
 logger = logging.getLogger(__name__)
 
 _KEY = "fastmcp_aggregator.roots"
-_ASK_BOUND = 10.0
-"""Seconds that a client has to tell them."""
+_ASK_TIMEOUT = 10.0
 _MOST = 1000
 
 
@@ -84,7 +83,7 @@ def _known(connection: Connection) -> _Known:
 
 async def _asked(caller: Caller) -> Roots | None:
     try:
-        async with asyncio.timeout(_ASK_BOUND):
+        async with asyncio.timeout(_ASK_TIMEOUT):
             result = await caller.ask(ROOTS_LIST.name, {}, ignore_progress)
     except (MCPError, TimeoutError) as error:
         if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:

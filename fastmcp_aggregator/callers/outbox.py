@@ -18,8 +18,7 @@ from mcp.shared.exceptions import MCPError
 logger = logging.getLogger(__name__)
 
 _KEY = "fastmcp_aggregator.outbox"
-_QUEUE_LIMIT = 1000
-"""Messages that wait for a client that does not read, at most."""
+_MOST_WAITING = 1000
 
 SendNotification = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
@@ -45,7 +44,7 @@ class Outbox:
 
     def then(self, action: Callable[[], Awaitable[None]]) -> bool:
         """Do this after everything before it; left out if too much waits already. Return whether it is done."""
-        if len(self._waiting) >= _QUEUE_LIMIT:
+        if len(self._waiting) >= _MOST_WAITING:
             logger.debug("dropped a message: the client does not take its messages")
             return False
         self._waiting.append(action)

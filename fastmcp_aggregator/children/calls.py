@@ -36,8 +36,7 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS, TOOLS_CALL
 from fastmcp_aggregator.settings.options import ChildOptions
 
-_PACE = 1.0
-"""Seconds between two notifications that a child is still starting."""
+_REPORT_INTERVAL = 1.0
 
 
 class Callee(Protocol):
@@ -478,7 +477,7 @@ async def _reporting(waiting: Coroutine[Any, Any, None], owner: Owner | None, me
     task = asyncio.ensure_future(waiting)
     said = 0
     try:
-        while not (await asyncio.wait({task}, timeout=_PACE))[0]:
+        while not (await asyncio.wait({task}, timeout=_REPORT_INTERVAL))[0]:
             said += 1
             owner.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
         return task.result()

@@ -22,7 +22,6 @@ MAX_BYTES = 10 * 1024 * 1024
 MOST_PROBLEMS = 1000
 """Of one document; what has more is not read to its end."""
 PIPE_PATIENCE = 10.0
-"""Seconds for what comes through a pipe."""
 Stamp = tuple[int, ...]
 _HALF_PAIR = re.compile(r"\\[uU][dD]")
 """Of what may be half of a surrogate pair, written as an escape."""

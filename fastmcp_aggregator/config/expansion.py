@@ -29,7 +29,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-
 _MOST_CHARACTERS = 16 * 1024**2
 _ASKED = 16
 """What it costs to ask, in characters."""

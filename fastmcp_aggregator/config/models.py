@@ -17,8 +17,7 @@ from fastmcp_aggregator.errors import ConfigProblem
 
 FROM_DICT = "<dict>"
 """The `source` of a config that was given as a dict."""
-_MOST_TOLD = 10
-"""Problems of an entry, in the reason why it fails."""
+_MOST_PROBLEMS_TOLD = 10
 
 
 class Runner(NamedTuple):
@@ -125,9 +124,9 @@ class UnresolvedServer(_Server):
     def reason(self) -> str:
         """Why it fails and what to do, in one sentence."""
         if not only_lack_values(self.problems):
-            left = len(self.problems) - _MOST_TOLD
+            left = len(self.problems) - _MOST_PROBLEMS_TOLD
             more = f"; and {left} more" if left > 0 else ""
-            return f"its entry cannot be used: {'; '.join(map(self.told, self.problems[:_MOST_TOLD]))}{more}"
+            return f"its entry cannot be used: {'; '.join(map(self.told, self.problems[:_MOST_PROBLEMS_TOLD]))}{more}"
         first, *others = self.missing
         fields = ", ".join(dict.fromkeys(f"`{self._field(problem)}`" for problem in self.problems))
         what = f"variables {', '.join(self.missing)} are" if others else f"variable {first} is"

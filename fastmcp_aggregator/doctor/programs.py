@@ -34,8 +34,7 @@ _RUNNERS = {
     "python3": "https://www.python.org",
 }
 """Programs that run servers, and where they come from. They alone are asked for their version: they start nothing."""
-_SHOWN = 4096
-"""Bytes of what a program says that are looked at."""
+_LONGEST_OUTPUT = 4096
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _PATIENCE = 5.0
 
@@ -112,7 +111,7 @@ def _version(path: str | None) -> str | None:
             hurry = threading.Timer(_PATIENCE, _kill, [asked])
             hurry.start()
             assert asked.stdout is not None
-            said = asked.stdout.read(_SHOWN)
+            said = asked.stdout.read(_LONGEST_OUTPUT)
             hurry.cancel()
             _kill(asked)
     except OSError:

@@ -19,9 +19,7 @@ from fastmcp_aggregator.protocol.client_capabilities import Capabilities
 from fastmcp_aggregator.protocol.methods import Era
 
 EXTENSIONS: Mapping[str, Extension] = {each.identifier: each for each in (APPS, TASKS, SKILLS)}
-"""By identifier."""
 OF_METHOD: Mapping[str, Extension] = {row.name: each for each in EXTENSIONS.values() for row in each.methods}
-"""The extension that a method belongs to."""
 ALL: Mapping[str, ExtensionSettings] = {name: each.settings for name, each in EXTENSIONS.items()}
 """As they are declared before any server has declared its own."""
 

@@ -14,9 +14,7 @@ from pathlib import Path
 from fastmcp_aggregator.errors import AggregatorError
 
 PRIVATE = 0o600
-"""For its owner only."""
 PUBLIC = 0o644
-"""For everybody to read."""
 
 
 def require_no_link_to_nothing(path: Path) -> None:

@@ -22,7 +22,6 @@ from fastmcp_aggregator.front.http.server import serve_http
 
 _HOST = "127.0.0.1"
 _TOKEN_LIFE = 60.0
-"""Seconds for which a token is good."""
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 

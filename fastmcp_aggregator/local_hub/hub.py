@@ -36,9 +36,7 @@ logger = logging.getLogger(__name__)
 MOST_CLIENTS = 500
 """At once; the next ones have servers of their own."""
 _GREETING_TIMEOUT = 5.0
-"""Seconds that a connection may take to send its greeting."""
-_PAUSE = 0.1
-"""Seconds after which it is tried again to accept connections."""
+_ACCEPT_RETRY_PAUSE = 0.1
 
 KeepFor = Callable[[str | None, bool | None], Keep | None]
 """What keeps the first answers to clients that see this group, with tool search or not."""
@@ -141,7 +139,7 @@ class LocalHub:
                 peer = await self._listener.accept(loop)
             except OSError as error:
                 logger.warning("clients cannot connect for now; trying again: %s", error.strerror)
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_ACCEPT_RETRY_PAUSE)
                 continue
             if not is_of_this_user(peer):
                 who = f"user {user_of(peer)}"

@@ -16,7 +16,6 @@ from fastmcp_aggregator.attach.systems import system
 
 LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
-"""Seconds between looks at its size."""
 _DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
 """How a line begins that has its time already: one of JSON, or of the log with `--debug`."""
 

@@ -39,10 +39,8 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 logger = logging.getLogger(__name__)
 
 _SHOWN = 200
-_MOST_SCOPES = 2000
-"""Characters of the scopes that a server may want."""
+_LONGEST_SCOPES = 2000
 _LOOK_INTERVAL = 5.0
-"""Seconds after which what is kept is looked at again."""
 _MOST_BEGUN = 2
 """Renewals that may have been ended with their process before the refresh token is not presented any more."""
 _LOST = "a program was ended while it renewed its login, which is lost with it"
@@ -172,7 +170,7 @@ class LoginAccount(Account):
                     self.tokens = found
                     return self._header()
                 wanted = union_scopes(union_scopes(found.tokens.scope, found.wanted_scopes), scopes)
-                if wanted != found.wanted_scopes and len(wanted or "") < _MOST_SCOPES:
+                if wanted != found.wanted_scopes and len(wanted or "") < _LONGEST_SCOPES:
                     await keep(self._vault, found.model_copy(update={"wanted_scopes": wanted}))
         raise self._failed(LoginRequired(f"its login does not allow this call: it wants {named}"))
 

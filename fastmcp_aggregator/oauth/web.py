@@ -20,8 +20,7 @@ from fastmcp_aggregator.children.http.network import Network
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.oauth.errors import NoAnswer, Unreachable
 
-_TIMEOUT = 20.0
-"""Seconds that an authorization server has for its whole answer."""
+_ANSWER_BOUND = 20.0
 _LARGEST_ANSWER = 1024 * 1024
 
 
@@ -47,7 +46,7 @@ async def sent(request: httpx2.Request) -> HttpAnswer:
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("Accept", "application/json")
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(_ANSWER_BOUND):
             return await _answer(request)
     except TimeoutError:
         raise NoAnswer(f"{_origin(str(request.url))} cannot be asked: it did not answer in time") from None
@@ -57,7 +56,7 @@ async def sent(request: httpx2.Request) -> HttpAnswer:
 
 async def _answer(request: httpx2.Request) -> HttpAnswer:
     network = Network(request.url, httpx2.Limits())
-    async with httpx2.AsyncClient(transport=network, timeout=_TIMEOUT, event_hooks={"request": [guard]}) as client:
+    async with httpx2.AsyncClient(transport=network, timeout=_ANSWER_BOUND, event_hooks={"request": [guard]}) as client:
         response = await client.send(request, stream=True)
         headers = response.headers.copy()
         for name in ("content-encoding", "content-length", "transfer-encoding"):

@@ -31,18 +31,15 @@ from fastmcp_aggregator.protocol import raw_json
 logger = logging.getLogger(__name__)
 
 QUEUE_BYTES = 16 * 1024**2
-"""Bytes of the queue, at most."""
 _TEXT_LIMIT = 2048
 """Bytes of one text in an entry, at most: clients may send names and addresses of any length."""
 _ESCAPED = 12
 """Bytes that a character may take: two escapes."""
 _ALARMS_PER_SECOND = 1 / 60
-_CLOSE_BOUND = 5.0
-"""Seconds that closing waits for the last entries."""
+_CLOSE_TIMEOUT = 5.0
 _GATHERING = 0.05
 """Seconds from an entry to its being written, for those that come meanwhile."""
 _RETRY_PAUSE = 1.0
-"""Seconds before a destination that has failed is tried again."""
 
 _encode_anything = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -105,9 +102,9 @@ class AuditLog:
         self._is_closing.set()
         with self._changed:
             self._changed.notify()
-        self._writer.join(_CLOSE_BOUND)
+        self._writer.join(_CLOSE_TIMEOUT)
         if self._writer.is_alive():
-            logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_BOUND)
+            logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_TIMEOUT)
 
     @property
     def is_failing(self) -> bool:

@@ -23,8 +23,7 @@ _OURS = __name__.partition(".")[0]
 _INDENT = "    "
 _AT_ONCE, _PER_SECOND = 5, 0.1
 """Records of one place in the code of a library."""
-_LONGEST = 2000
-"""Characters of one."""
+_LONGEST_RECORD = 2000
 
 
 class FewOfLibraries:
@@ -47,9 +46,9 @@ class FewOfLibraries:
         more, bucket.rejected = bucket.rejected, 0
         with suppress(TypeError, ValueError):  # a wrong format, which the handler reports
             text = record.getMessage()
-            if more or len(text) > _LONGEST:
+            if more or len(text) > _LONGEST_RECORD:
                 others = f" (and {more} more like this that were not logged)" if more else ""
-                record.msg, record.args = "%s", (f"{text[:_LONGEST]}{others}",)
+                record.msg, record.args = "%s", (f"{text[:_LONGEST_RECORD]}{others}",)
         return True
 
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 NO_CREDENTIALS = "there are no credentials"
 """Why a request is refused that says nothing of who sends it, as those are by which clients ask where to log in."""
-_ARGUMENTS_LIMIT = 64 * 1024
-"""Bytes of arguments that are written out, at most."""
+_MOST_ARGUMENT_BYTES = 64 * 1024
 _NOBODY_ASKED = "it cannot be told which client the server asks, or the client has left"
 _RETRY_IN = 1.0
 """Seconds after which a client may try again while nothing can be recorded."""
@@ -173,7 +172,7 @@ class Audit(Policy):
         if arguments is None:
             return {}
         text = canonical(arguments)
-        if self._with_arguments and len(text) <= _ARGUMENTS_LIMIT:
+        if self._with_arguments and len(text) <= _MOST_ARGUMENT_BYTES:
             return {"arguments": arguments}
         return {"arguments_sha256": hashlib.sha256(text).hexdigest()}
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of what `render` returns."""
 OTHER = "_other"
 """The label of tools beyond the limit, or whose name is too long or not printable."""
 _MOST_TOOLS = 200

@@ -159,7 +159,6 @@ LISTEN = "subscriptions/listen"
 CANCELLED = "notifications/cancelled"
 
 METHODS: Mapping[str, Method] = {row.name: row for row in list(globals().values()) if isinstance(row, Method)}
-"""All rows by name."""
 
 CLIENT_REQUESTS = {name: row for name, row in METHODS.items() if row.sender == "client" and row.is_request}
 SERVER_REQUESTS = {name: row for name, row in METHODS.items() if row.sender == "server" and row.is_request}
@@ -174,7 +173,6 @@ CALLER_NOTIFICATIONS: Mapping[Era, frozenset[str]] = {
 }
 """What a caller of each era is told while its request runs."""
 LIST_CHANGED = {row.capability: name for name, row in SERVER_NOTIFICATIONS.items() if "listChanged" in row.parts}
-"""The notification that a list has changed, by the capability."""
 
 
 def capabilities_of(side: Side) -> dict[str, dict[str, Any]]:

@@ -51,8 +51,7 @@ _MOST_PAUSES = 10
 """Of them in one round, for a child that goes on asking."""
 _MISSED_LIMIT = 16
 """Reports of progress that are kept between two rounds, at most: the last ones."""
-_MISSED_LENGTH = 2000
-"""Characters of one that is kept."""
+_LONGEST_MISSED = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class PendingCall:
         """Send a notification to the client's present round; between rounds progress is kept, and all else dropped."""
         if self._notify is not None:
             self._notify(method, params)
-        elif method == PROGRESS.name and len(repr(params)) <= _MISSED_LENGTH:
+        elif method == PROGRESS.name and len(repr(params)) <= _LONGEST_MISSED:
             self._missed.append(params)
 
     def hang_up(self) -> None:

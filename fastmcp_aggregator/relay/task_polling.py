@@ -25,7 +25,6 @@ from fastmcp_aggregator.relay.rounds import answers_to
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 30.0
 """Seconds between two requests, whatever the server names."""
 _DEFAULT_INTERVAL = 5.0
-"""Seconds, where it names none."""
 _LOST_BOUND = 60.0
 """Seconds for which a server that cannot be asked is tried again."""
 

@@ -20,8 +20,7 @@ from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.methods import TASK_CHANGED
 from fastmcp_aggregator.relay.tasks import Tasks
 
-_AGREE_BOUND = 2.0
-"""Seconds that a server has to agree."""
+_AGREE_TIMEOUT = 2.0
 
 Deliver = Callable[["Listened", Mapping[str, Any]], None]
 
@@ -71,7 +70,7 @@ async def listening(tasks: Tasks, wanted: list[Listened], caller: Caller, delive
         stream.add_done_callback(partial(_ended, server.agreed))
     try:
         if servers:
-            await asyncio.wait([server.agreed for server in servers], timeout=_AGREE_BOUND)
+            await asyncio.wait([server.agreed for server in servers], timeout=_AGREE_TIMEOUT)
         yield [
             server.tasks[task].task_id for server in servers if server.agreed.done() for task in server.agreed.result()
         ]

@@ -46,8 +46,7 @@ _UNMISTAKABLE = 8
 """Characters of an id that is not found in other words."""
 _LISTEN_PAUSE = 1.0
 """Seconds before a server that was lost is asked again for what it says of its tasks."""
-_CANCEL_BOUND = 10.0
-"""Seconds that a server has to take note that a task is cancelled."""
+_CANCEL_TIMEOUT = 10.0
 
 
 class Tasks:
@@ -220,7 +219,7 @@ class Tasks:
     async def _cancelled(self, child: Child, task_id: str) -> None:
         owner = RemoteOwner(None, {"extensions": {TASKS.identifier: {}}})
         try:
-            async with asyncio.timeout(_CANCEL_BOUND):
+            async with asyncio.timeout(_CANCEL_TIMEOUT):
                 await child.calls.request(TASKS_CANCEL.name, {"taskId": task_id}, owner=owner)
         except (ChildServerError, MCPError, TimeoutError):
             return  # it has ended, or the server has

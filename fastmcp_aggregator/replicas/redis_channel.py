@@ -33,8 +33,7 @@ from fastmcp_aggregator.replicas.wire import TooLargeError, decoded, encoded
 
 logger = logging.getLogger(__name__)
 
-_QUEUE_LIMIT = 32 * 1024 * 1024
-"""Bytes in the send queue, at most."""
+_MOST_QUEUED_BYTES = 32 * 1024 * 1024
 _PING_AFTER = 10.0
 """Seconds of silence after which Redis is pinged; after as many again without an answer the connection is lost."""
 _CANCEL_AGAIN = 0.5
@@ -42,7 +41,6 @@ _CANCEL_AGAIN = 0.5
 _BACKOFF = (0.5, 1.0, 2.0, 5.0)
 """Seconds of back-off before a reconnect, of which the last is repeated."""
 _ALARMS_PER_SECOND = 1 / 60
-"""Records of messages that were ignored, at most."""
 BROADCAST = "all"
 """In place of a replica's id: every replica."""
 
@@ -107,7 +105,7 @@ class RedisChannel:
         data = self._encoded(replica, message)
         if not self.is_connected.is_set():
             return
-        if self._queued + len(data) > _QUEUE_LIMIT:
+        if self._queued + len(data) > _MOST_QUEUED_BYTES:
             raise TooLargeError
         self._queue.append((replica, data))
         self._queued += len(data)

@@ -19,7 +19,6 @@ from fastmcp_aggregator.replicas.rpc import Rpc
 logger = logging.getLogger(__name__)
 
 _BATCH_TIME = 0.1
-"""Seconds in which notices are batched into one message."""
 _KEY_BYTES = 32
 _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""

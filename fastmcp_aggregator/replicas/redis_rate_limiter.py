@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PAUSE = 10.0
-"""Seconds after a failure before Redis is tried again."""
+_RETRY_PAUSE = 10.0
 _ALARMS_PER_SECOND = 1 / 60
-"""Records of values that are not ours, at most."""
 
 # A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again, and full
 # again when it is not what this has written.
@@ -69,7 +67,7 @@ class RedisRateLimiter:
                     if self._alarms.take(time.monotonic()):
                         logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
                     return self._own.acquire(key, rate)
-                self._retry_at = time.monotonic() + _PAUSE
+                self._retry_at = time.monotonic() + _RETRY_PAUSE
                 self._log_once(error)
             else:
                 self._log_once(None)

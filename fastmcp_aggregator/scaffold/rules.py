@@ -13,7 +13,6 @@ from fastmcp_aggregator.service import limits
 
 Language = Literal["python", "typescript"]
 
-
 SNAKE_CASE = r"^[a-z][a-z0-9_]*$"
 """Of what a project begins with: each is the name of a function, too."""
 COMPONENT_NAME_LENGTH = 64

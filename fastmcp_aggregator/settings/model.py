@@ -47,7 +47,6 @@ Mebibytes = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 _SHORTEST_SECRET = 32
 
-
 _UNASKED = 256
 """Connections on which no request has come yet."""
 

@@ -35,7 +35,6 @@ TRANSITIONS: dict[ChildState, frozenset[ChildState]] = {
     ChildState.STOPPED: frozenset(),
 }
 
-
 SEEN_BY_EVERYBODY = (
     "state",
     "since",

@@ -43,7 +43,6 @@ from fastmcp_aggregator.web.operations import NOT_KEPT, operator_route
 
 _LARGEST_FORM = 32 * 1024
 _LONGEST_NAME = 1024
-"""Characters of a server key, or of a principal."""
 _LOGIN = f"{PATH}/login"
 _CALLBACK = f"{PATH}/callback"
 _FORM_COOKIE = "fastmcp_aggregator_form"

@@ -37,8 +37,7 @@ from fastmcp_aggregator.web.dashboard.routes import Hub
 
 NOT_KEPT = {"Cache-Control": "no-store"}
 _STDERR_LINES = 500
-_LONGEST = 1024
-"""Characters of a tool's name, or a digest."""
+_LONGEST_NAME = 1024
 
 
 def forbidden(hub: Hub, request: Request, role: str) -> Response:
@@ -168,7 +167,7 @@ async def _text_in(request: Request, name: str) -> str | None:
     """What the JSON body of a request says; None: it does not."""
     document = await json_body(request)
     text = document.get(name) if isinstance(document, Mapping) else None
-    return text if isinstance(text, str) and 0 < len(text) <= _LONGEST else None
+    return text if isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME else None
 
 
 def _last_use(key: ApiKey, keys: FollowedKeys) -> str | None:

@@ -46,7 +46,7 @@ async def health(front: Served, address: str = "127.0.0.1") -> bytes:
 
 async def test_a_connection_without_another_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
-    monkeypatch.setattr(server, "_SWEEP", 0.01)
+    monkeypatch.setattr(server, "_SWEEP_INTERVAL", 0.01)
     async with served(build_aggregator(config())) as front:
         reader, writer = await connect(front)
         for _ in range(2):
@@ -60,7 +60,7 @@ async def test_a_connection_without_another_request_is_closed(monkeypatch: pytes
 
 async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
-    monkeypatch.setattr(server, "_SWEEP", 0.01)
+    monkeypatch.setattr(server, "_SWEEP_INTERVAL", 0.01)
     app = build_aggregator(config(a=lean()))
     async with served(app) as front, front.browser() as http:
         holding = asyncio.create_task(http.post("/mcp/tools/call", json={"name": "a:hold"}))

@@ -85,7 +85,7 @@ async def test_what_was_kept_of_an_ended_session_opens_it_no_more_when_somebody_
 async def test_of_ended_sessions_so_many_are_remembered_for_as_long_as_they_could_be_put_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_sessions, "_MOST_ENDED", 3)
+    monkeypatch.setattr(kept_sessions, "_MOST_ENDED_SESSIONS", 3)
     now = 0.0
     kept = KeptSessions(FileVault(Path()), "default", lambda: now)
     for session in "abca":

@@ -249,7 +249,7 @@ def test_calls_are_refused_while_there_still_is_room_for_those_in_flight(
 def test_a_disk_that_hangs_does_not_hold_up_the_end(
     hung_disk: HungDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "_CLOSE_BOUND", 0.1)
+    monkeypatch.setattr(audit, "_CLOSE_TIMEOUT", 0.1)
     with log_in(hung_disk.path) as log:
         for _ in range(1000):
             log.record("call", {"tool": "x" * 1000})

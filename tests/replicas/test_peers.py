@@ -210,7 +210,7 @@ async def test_the_key_is_the_same_for_all(pair: Pair) -> None:
 
 async def test_more_than_may_wait_is_too_large(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = pair
-    monkeypatch.setattr(redis_channel, "_QUEUE_LIMIT", 200)
+    monkeypatch.setattr(redis_channel, "_MOST_QUEUED_BYTES", 200)
     answer, parts = await one.ask(other, answer="x" * 300, parts=["y" * 300])
     assert (answer, parts) == (TOO_LARGE, [])
 

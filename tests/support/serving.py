@@ -31,7 +31,7 @@ class _Asyncio:
 
 uvicorn.server.asyncio = _Asyncio()  # type: ignore[assignment]
 # And at its end, three looks whether somebody has just connected take 3 ms, and not 15.
-http_server._LOOK = 0.001
+http_server._LOOK_INTERVAL = 0.001
 
 
 class Served:

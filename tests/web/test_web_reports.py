@@ -165,7 +165,7 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
 async def test_an_instance_that_is_not_up_yet_is_told_and_so_is_who_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_PACE", 0.01)
+    monkeypatch.setattr(calls, "_REPORT_INTERVAL", 0.01)
     gate = tmp_path / "gate"
     gate.touch()
     app = build_aggregator(config(a=lean(wait_for_file=str(gate))), servers={"a": {"isolation": "session"}})

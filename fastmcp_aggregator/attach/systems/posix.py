@@ -33,7 +33,6 @@ _LISTENER, _LOCK = 3, 4
 """The descriptors that a hub is started with."""
 _BACKLOG = 4096
 _LONGEST_NOTE = 1024 * 1024
-"""Bytes."""
 _MOST_DESCRIPTORS = 65536
 
 

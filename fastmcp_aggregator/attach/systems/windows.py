@@ -40,8 +40,7 @@ ENDING_SIGNALS = ((signal.SIGTERM,),)
 """What ends a process that does not end when it is asked; here it asks nobody."""
 _BUSY_WAIT = 20
 """Milliseconds in which a hub makes the next instance of its pipe."""
-_PAUSE = 0.1
-"""Seconds after which it is tried again to make one."""
+_RETRY_PAUSE = 0.1
 _LAST_WRITES = 2.0
 """Seconds that clients have to read the rest when the hub has ended."""
 _DETACHED = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_BREAKAWAY_FROM_JOB
@@ -179,7 +178,7 @@ class Listener:
                     self._loop.call_soon_threadsafe(self._wake)
             except OSError as problem:
                 if problem.winerror != _NO_DATA:  # else a client has come and left
-                    time.sleep(_PAUSE)
+                    time.sleep(_RETRY_PAUSE)
                 _kernel32.DisconnectNamedPipe(self._instance)
         _winapi.CloseHandle(self._instance)
 

@@ -24,14 +24,12 @@ logger = logging.getLogger(__name__)
 FILE_SIZE = 1024**2
 FILES = 3
 """How many there are of one child, at most."""
-_MOST_WAITING = 1024**2
-"""Bytes that wait to be written, at most."""
+_MOST_WAITING_BYTES = 1024**2
 _EXIT_BOUND = 1.0
 """Seconds that the program's exit waits for the last words of all children to be written."""
 _PLAIN_KEY = re.compile(r"[a-z0-9_-][a-z0-9_.-]{0,63}")
 
 _files: dict[Path, StderrFile] = {}
-"""What is written to, by path."""
 _writing: set[threading.Thread] = set()
 
 
@@ -73,7 +71,7 @@ class StderrFile:
 
     def write(self, data: bytes) -> None:
         """Take whole lines, to be written soon."""
-        if self._given - self._taken > _MOST_WAITING:
+        if self._given - self._taken > _MOST_WAITING_BYTES:
             self._report("it is written too slowly; some is left out")
             return
         self._given += len(data)

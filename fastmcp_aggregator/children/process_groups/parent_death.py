@@ -19,8 +19,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
-_HEAD = 256
-"""Bytes of a script's first line that Linux looks at."""
+_LONGEST_SHEBANG = 256
 _ELF = b"\x7fELF"
 
 
@@ -67,7 +66,7 @@ def _starts(command: str, environment: Mapping[str, str], cwd: str | None) -> bo
         if path is None or not os.access(path, os.X_OK) or not os.path.isfile(path):
             return False
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(_LONGEST_SHEBANG)
     except (OSError, ValueError):
         return False
     if head.startswith(_ELF):

@@ -34,7 +34,6 @@ _INSTALL = {
     "npm": ["npm install", "npm test"],
 }
 
-
 _INSTALL_BESIDE = {
     "uv": ["uv add {needed}", "uv run pytest"],
     "pip": [*_INSTALL["pip"][:2], ".venv/bin/pip install -e . {needed} --group dev", ".venv/bin/pytest"],

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fastmcp_aggregator.doctor.findings import Finding
 
 _HEADINGS = {"error": "Errors:", "warning": "To decide:", "note": "Notes:"}
-_MOST = 10
-"""Lines of one section, in brief."""
+_BRIEF = 10
 
 
 def findings_in_brief(findings: Iterable[Finding], source: str) -> Iterator[str]:
@@ -38,7 +37,7 @@ def findings_in_full(findings: Sequence[Finding], source: str) -> Iterator[str]:
 
 def at_most(lines: Sequence[str]) -> list[str]:
     """The first lines, and how many more there are."""
-    return [*lines] if len(lines) <= _MOST else [*lines[: _MOST - 1], f"  … and {len(lines) - _MOST + 1} more"]
+    return [*lines] if len(lines) <= _BRIEF else [*lines[: _BRIEF - 1], f"  … and {len(lines) - _BRIEF + 1} more"]
 
 
 def _line(same: Sequence[Finding], source: str) -> str:

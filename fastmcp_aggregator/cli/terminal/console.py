@@ -11,8 +11,7 @@ from typing import Any, TextIO
 
 from fastmcp_aggregator.escaping import json_text, printable
 
-_COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
-"""Of the lines of a diff, by their first character."""
+_DIFF_COLOURS = {"+": "\033[32m", "-": "\033[31m", "@": "\033[36m"}
 _PIECE = 400
 """POSIX: a pipe that select reports writable takes 4096 bytes (PIPE_BUF) without blocking; a character may need ten."""
 
@@ -60,7 +59,7 @@ def put_diff(lines: Iterable[str]) -> None:
         put_lines(lines)
         return
     for line in lines:
-        colour = _COLOURS.get(line[:1], "") if not line.startswith(("---", "+++")) else "\033[1m"
+        colour = _DIFF_COLOURS.get(line[:1], "") if not line.startswith(("---", "+++")) else "\033[1m"
         _put(f"{colour}{printable(line)}\033[0m", sys.stdout.encoding)
 
 

@@ -18,8 +18,7 @@ from fastmcp_aggregator.routing.table import RouteTable
 
 ListedTool = Mapping[str, Any]
 
-_MOST_LISTS = 8
-"""Lists of tools of which an index is kept."""
+_MOST_INDEXES = 8
 _LONGEST_QUERY = 1000
 _LARGEST = 4000
 """Bytes of all definitions that a search tells, at most."""
@@ -81,7 +80,7 @@ class ToolIndex:
         digest, tools = await asyncio.to_thread(_digested, names, texts)
         if digest not in self._indexes:
             self._indexes[digest] = _Index(names, await asyncio.to_thread(ToolRanking, tools))
-            if len(self._indexes) > _MOST_LISTS:
+            if len(self._indexes) > _MOST_INDEXES:
                 self._indexes.popitem(last=False)
         return digest
 

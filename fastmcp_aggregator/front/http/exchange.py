@@ -33,7 +33,6 @@ ENVELOPE: Mapping[str, Any] = {
 }
 """What such a program does not say of itself."""
 
-
 REQUEST_ID = "X-Request-Id"
 """The header with the id of a request, in which it may bring one, and gets it back."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:@/+=-]{1,128}")

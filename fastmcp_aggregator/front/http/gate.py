@@ -56,8 +56,6 @@ IS_LEAVING = "fastmcp_aggregator.is_leaving"
 """Where it says whether the server is going to end: everything is served still, but others should be asked."""
 SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
-"""Seconds after which a rejected client may try again (`Retry-After`)."""
-
 
 CONNECTION = "fastmcp_aggregator.http_connection"
 """Where a request's scope has its connection, which is told whose share its answers take."""

@@ -45,12 +45,10 @@ from fastmcp_aggregator.front.http.gate import CONNECTION
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 _BACKLOG = 2048
-"""Connections that the system keeps until they are accepted."""
 _CLOSE_BOUND = 2
 """Seconds that connections have to close once the last request is answered."""
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
-
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of a request that are neither body nor what came with the head's first bytes, at most."""
@@ -445,13 +443,12 @@ class _Transport(asyncio.Transport):
         self._transport.resume_reading()
 
 
-_SWEEP = 1.0
-"""Seconds between looks for connections that nobody uses."""
+_SWEEP_INTERVAL = 1.0
 
 
 async def _sweep(connections: Connections) -> None:
     while True:
-        await asyncio.sleep(_SWEEP)
+        await asyncio.sleep(_SWEEP_INTERVAL)
         connections.end_overdue()
 
 
@@ -548,8 +545,7 @@ async def serve_http(
 _LAST_BOUND = 1.0
 """Seconds that the last connections have to be accepted, and to send their first request."""
 _EMPTY_LOOKS = 3
-_LOOK = 0.005
-"""Seconds between two looks."""
+_LOOK_INTERVAL = 0.005
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _DROP_SYN = b"".join(
     struct.pack("HBBI", *instruction)
@@ -561,7 +557,6 @@ _DROP_SYN = b"".join(
     )
 )
 """A classic BPF program: packets that begin a connection are dropped, and all others pass."""
-
 
 _QUIET_BOUND = 0.5
 """Seconds that requests have to finish before others are refused, while nobody else can connect."""
@@ -598,7 +593,7 @@ async def _accept_queue(listener: socket.socket, connections: Connections) -> No
     """
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_LOOK_INTERVAL)
         is_empty = not connections.unasked and not select.select([listener], [], [], 0)[0]
         empty_looks = empty_looks + 1 if is_empty else 0
 

@@ -31,7 +31,6 @@ from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter
 logger = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0
-"""Seconds that the client has to take our last answers."""
 _MOST_AHEAD = 1000
 """Lines that a client may send while it does not read, before it is not read either; each 16 KiB count as one."""
 

@@ -37,7 +37,6 @@ _MOST = _LARGEST_FILE // 2 - 1024
 """Bytes of a document, of which a file has two characters each."""
 _NONCE = 12
 _SWEEP_INTERVAL = 60.0
-"""Seconds between two looks for documents whose time is over."""
 
 
 class Vault(ABC):

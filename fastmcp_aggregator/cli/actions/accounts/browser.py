@@ -34,7 +34,6 @@ from fastmcp_aggregator.oauth.authorization import (
 PERSON_BOUND = 300.0
 """Seconds that a person has to log in."""
 _MOST_PASTED = 8192
-"""Characters of what is pasted in several lines."""
 _HOST = "localhost"
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 

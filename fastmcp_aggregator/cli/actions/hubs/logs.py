@@ -18,7 +18,6 @@ from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 
 _LOOK_INTERVAL = 0.2
-"""Seconds between looks for new lines."""
 _CHUNK = 256 * 1024
 
 

@@ -51,7 +51,6 @@ _LOG_LIMIT = 10_000
 """Logs kept that are no longer in use, at most."""
 EVENTS_SIZE_LIMIT = 32 * 1024 * 1024
 _SWEEP_PAUSE = 1.0
-"""Seconds between two sweeps, at least."""
 _NUMBER = re.compile("[0-9]{1,18}")
 SESSION_ID = MCP_SESSION_ID_HEADER.encode()
 _ANSWER = "a"

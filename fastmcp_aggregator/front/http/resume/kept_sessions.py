@@ -20,8 +20,7 @@ CHANGES = (SET_LEVEL.name, SUBSCRIBE.name, UNSUBSCRIBE.name)
 SESSION_LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
 _KIND = "session"
-_MOST_ENDED = 20_000
-"""Sessions whose ends are remembered, at most."""
+_MOST_ENDED_SESSIONS = 20_000
 _LARGEST_STATE = 64 * 1024
 
 
@@ -93,7 +92,7 @@ class KeptSessions:
         self._ended.pop(session_id, None)
         self._ended[session_id] = now
         oldest = next(iter(self._ended))
-        while len(self._ended) > _MOST_ENDED or self._ended[oldest] < now - SESSION_LIFETIME:
+        while len(self._ended) > _MOST_ENDED_SESSIONS or self._ended[oldest] < now - SESSION_LIFETIME:
             del self._ended[oldest]
             oldest = next(iter(self._ended))
 

@@ -46,8 +46,7 @@ logger = logging.getLogger(__name__)
 
 Opening = Callable[[Scope], AbstractContextManager[Scope | None]]
 """Gives the scope in which a session may be opened, for the scope of a request; None: there is no room for one."""
-_ID = re.compile("[0-9a-f]{32}")
-"""An id as the SDK makes them."""
+_SESSION_ID = re.compile("[0-9a-f]{32}")
 _LARGEST_MESSAGE = 64 * 1024
 _PATIENCE = 2.0
 """Seconds that a request waits until its session is subscribed again to what it was."""
@@ -197,7 +196,7 @@ class SessionTakeover:
 
     def _is_unknown(self, session_id: str) -> bool:
         """Whether it looks like a session, and is none of this replica."""
-        return not has_session(self._options.endpoint, session_id) and _ID.fullmatch(session_id) is not None
+        return not has_session(self._options.endpoint, session_id) and _SESSION_ID.fullmatch(session_id) is not None
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether FastMCP's `RequireAuthMiddleware`, which is further in, lets a request pass."""
