@@ -458,7 +458,7 @@ class Calls:
         reason, public = (why.reason, why.public_reason) if why is not None else ("", "")
         return ChildServerError(
             self._child.key,
-            "runtime",
+            why.phase if why is not None else "runtime",
             sentence(reason),
             cause=cause,
             retry_in=self._child.retry_for_call_in,

@@ -90,6 +90,7 @@ async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_i
             error = await client.error("tools/call", {"name": name})
             assert error["code"] == -32000
             assert error["message"].startswith("server 'missing': it is unavailable (command not found")
+            assert error["data"]["phase"] == "startup"  # when the server failed, not when it was called
         assert (await client.error("tools/call", {"name": "missin:anything"}))["code"] == -32602
 
 
