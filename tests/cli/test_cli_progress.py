@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -130,6 +131,16 @@ def test_the_table_shows_every_server_in_config_order_whatever_its_key(terminal:
     assert rows[1] == ["files", "running", "2025-11-25", "12", "3", "+", "2", "templates", "1", "0.1"]
     assert rows[2] == ["git", "failed", *["command", "not", "found:", "'uvx';", "install", "it"]]
     assert rows[3] == ["[red]", "running", "2025-11-25", "5", "0", "0", "1.3"]
+    assert " ".join(rows[4]).startswith("2 of 3 servers running, 17 tools, ")
+    assert rows[4][-2:] == ["failed:", "git"]
+
+
+def test_a_server_that_sleeps_is_not_said_to_run(terminal: Console) -> None:
+    display = Display(["clock"], with_table=True, console=terminal)
+    display.settled(replace(CLOCK, state=ChildState.SLEEPING, protocol_version=None), 2.9)
+    display.done()
+    row = shown(terminal).rpartition("\x1b[2K")[2].splitlines()[1].split()
+    assert row == ["clock", "sleeping", "1", "1", "0", *["starts", "when", "it", "is", "called"]]
 
 
 def test_a_table_without_failures_speaks_of_none(terminal: Console) -> None:

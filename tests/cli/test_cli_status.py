@@ -33,6 +33,7 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.cli.actions.hubs import status as hubs_status
 from fastmcp_aggregator.cli.actions.hubs.status import _clients, _server
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
@@ -307,6 +308,16 @@ def _read_on(descriptor: int) -> Iterator[None]:
     yield
     reader.join(PATIENCE)
     os.close(descriptor)
+
+
+def test_who_watches_while_a_hub_runs_is_told_that_it_is_not_the_hub(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hubs_status, "running_hubs", lambda: [{"id": "a"}])
+    monkeypatch.setattr(hubs_status.of_instance, "run", lambda _: 0)
+    for arguments, is_told in ((["--watch"], True), (["--watch", "http://h"], False), (["--wake", "a"], False)):
+        assert main(["status", *arguments]) == 0
+        assert ("status --open, or fastmcp-aggregator logs --follow" in capfd.readouterr().err) is is_told
 
 
 async def test_watch_waits_for_an_instance_that_is_not_there_yet() -> None:

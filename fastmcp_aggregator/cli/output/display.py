@@ -10,9 +10,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from fastmcp_aggregator.cli.output.report import Report, is_running, why_failed
+from fastmcp_aggregator.cli.output.report import Report, is_running, summary_of, why_failed
+from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.escaping import printable
-from fastmcp_aggregator.status.server_status import ServerStatus
+from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 
 _MOST_NAMED = 3
 
@@ -43,7 +44,9 @@ class Display(Report):
     def done(self) -> None:
         if self._with_table:
             self._live.stop()
-            self._console.print(table_of([outcome for outcome in self._outcomes.values() if outcome]))
+            outcomes = [outcome for outcome in self._outcomes.values() if outcome]
+            self._console.print(table_of(outcomes))
+            self._console.print(Text(printable(summary_of(status for status, _ in outcomes))))
 
     def doing(self, what: str) -> None:
         self._spinner.update(text=Text(printable(what)))
@@ -54,7 +57,7 @@ class Display(Report):
     def _status(self) -> Text:
         waiting = [printable(key) for key, outcome in self._outcomes.items() if outcome is None]
         ready = sum(1 for outcome in self._outcomes.values() if outcome and is_running(outcome[0]))
-        return Text(f"{ready} of {len(self._outcomes)} servers ready{_waiting_for(waiting)}")
+        return Text(f"{ready} of {counted(len(self._outcomes), 'server')} ready{_waiting_for(waiting)}")
 
 
 def _waiting_for(keys: Sequence[str]) -> str:
@@ -80,14 +83,15 @@ def _cells(status: ServerStatus, seconds: float) -> list[Text]:
     if not is_running(status):
         empty = [Text("")] * 4
         return [key, Text("failed", "red"), *empty, Text(printable(why_failed(status)), "red")]
+    is_asleep = status.state is ChildState.SLEEPING
     return [
         key,
-        Text("running", "green"),
+        Text("sleeping", "dim") if is_asleep else Text("running", "green"),
         Text(printable(status.protocol_version or "")),
         Text(str(status.tools)),
         Text(_resources(status)),
         Text(str(status.prompts)),
-        Text(f"{seconds:.1f}"),
+        Text("starts when it is called" if is_asleep else f"{seconds:.1f}"),
     ]
 
 

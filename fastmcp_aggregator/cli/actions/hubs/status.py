@@ -20,6 +20,12 @@ from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, is_
 from fastmcp_aggregator.cli.terminal.console import put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.escaping import printable
+from fastmcp_aggregator.version import PROGRAM
+
+_WATCHES_NO_HUB = (
+    f"--watch shows an instance that serves HTTP, by default {HERE}. To follow a hub: "
+    f"{PROGRAM} status --open, or {PROGRAM} logs --follow"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         say(f"no hub {options.hub!r} runs")
         return FAILED
     if not hubs:
+        if options.watch and options.url is None and running_hubs():
+            say(_WATCHES_NO_HUB)
         options.url = options.url or HERE
         return of_instance.run(options) if is_of_instance else _without_hub(options)
     if options.json:
