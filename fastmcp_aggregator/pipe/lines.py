@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 LINE_LIMIT = 100 * 1024 * 1024
-"""Bytes of one message on a pipe, unless the settings say otherwise."""
+"""Bytes of one message on a pipe, unless something else is said."""
+RESPONSE_LIMIT = 19 * 1024 * 1024 // 2
+"""Bytes of a server's message, by default: the TypeScript SDK ends a connection on stdio over one of 10 MiB."""
 EDGE = 256
 """Bytes of the beginning and of the end of an oversized line that are kept, to tell whose it is."""
 ENDLESS_FACTOR = 3
@@ -22,10 +24,14 @@ class LineSplitter:
     are given to `on_oversized`. Every byte is looked at once, however small the chunks are.
     """
 
-    __slots__ = ("_head", "_kept", "_limit", "_on_oversized", "_skipped", "_tail")
+    __slots__ = ("_endless", "_head", "_kept", "_limit", "_on_oversized", "_skipped", "_tail")
 
-    def __init__(self, limit: int, on_oversized: OnOversized = lambda _head, _tail: None) -> None:
+    def __init__(
+        self, limit: int, on_oversized: OnOversized = lambda _head, _tail: None, *, endless_from: int = 0
+    ) -> None:
+        """A line of fewer than `endless_from` bytes is never taken for one that does not end."""
         self._limit = limit
+        self._endless = max(limit * ENDLESS_FACTOR, endless_from)
         self._on_oversized = on_oversized
         self._kept = bytearray()
         self._skipped: int | None = None
@@ -68,11 +74,10 @@ class LineSplitter:
 
     def _skip(self, part: bytes) -> None:
         assert self._skipped is not None
-        bound = self._limit * ENDLESS_FACTOR
-        was_endless = self._skipped > bound
+        was_endless = self._skipped > self._endless
         self._skipped += len(part)
         self._tail = (self._tail + part[-EDGE:])[-EDGE:]
-        if self._skipped > bound and not was_endless:
+        if self._skipped > self._endless and not was_endless:
             self._on_oversized(self._head, None)
 
     def _finish(self, part: bytes) -> bytes | None:
@@ -83,7 +88,7 @@ class LineSplitter:
             line = bytes(self._kept)
             self._kept = bytearray()
             return line
-        if self._skipped <= self._limit * ENDLESS_FACTOR:
+        if self._skipped <= self._endless:
             self._on_oversized(self._head, self._tail)
         self._skipped = None
         return None

@@ -19,7 +19,7 @@ from fastmcp_aggregator.concurrency.limiter import share_of
 from fastmcp_aggregator.config.documents import Location
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.naming.rules import SeparatorSetting
-from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.pipe.lines import RESPONSE_LIMIT
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 from fastmcp_aggregator.settings.sections import (
     DEFAULT_RATE,
@@ -196,7 +196,7 @@ class AggregatorSettings(BaseSettings):
     read_timeout: Seconds = Field(default=60.0, description="timeout of a resource read, in seconds")
     prompt_timeout: Seconds = Field(default=60.0, description="timeout of a prompt, in seconds")
     max_response_size_mb: Mebibytes = Field(
-        default=LINE_LIMIT // 1024**2,
+        default=RESPONSE_LIMIT / 1024**2,
         description="MiB of a server's largest message; a call with a larger answer fails with `response too large`",
     )
     max_tools_per_child: PositiveInt = Field(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue
 from fastmcp_aggregator.config import ServerConfig, StdioServer, UnresolvedServer
-from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.pipe.lines import RESPONSE_LIMIT
 from fastmcp_aggregator.protocol.methods import METHODS
 from fastmcp_aggregator.settings.model import AggregatorSettings, ServerSettings
 from fastmcp_aggregator.settings.oauth import OAuthSettings
@@ -60,7 +60,7 @@ class EndpointOptions:
     passed on as lines of JSON, if `json_stderr`. With a fast path, requests may be sent beside the session.
     """
 
-    line_limit: int = LINE_LIMIT
+    line_limit: int = RESPONSE_LIMIT
     stderr_dir: Path | None = None
     json_stderr: bool = False
     access: RemoteAccess = RemoteAccess()

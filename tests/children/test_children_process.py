@@ -29,7 +29,7 @@ from fastmcp_aggregator.children.process.process import (
 )
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.pipe.lines import LINE_LIMIT
+from fastmcp_aggregator.pipe.lines import RESPONSE_LIMIT
 from fastmcp_aggregator.settings.options import EndpointOptions
 
 pytestmark = [pytest.mark.skipif(sys.platform == "win32", reason="process groups are POSIX"), pytest.mark.process]
@@ -269,13 +269,13 @@ async def test_a_line_over_the_limit_is_dropped_with_a_warning_and_the_next_one_
 ) -> None:
     code = f"""
 import sys
-for _ in range({LINE_LIMIT} // 1048576 + 1):
+for _ in range({RESPONSE_LIMIT} // 1048576 + 1):
     sys.stdout.write("x" * 1048576)
 print("\\nnext", flush=True)
 """
     process = await python(start, code)
     assert await Output(process).all() == [b"next"]
-    assert caplog.messages == ["server 'files' wrote a line of more than 100 MiB to its stdout; dropped"]
+    assert caplog.messages == ["server 'files' wrote a line of more than 9.5 MiB to its stdout; dropped"]
 
 
 async def test_the_limit_can_be_set_and_the_head_of_a_line_over_it_is_handed_over() -> None:

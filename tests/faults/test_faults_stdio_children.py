@@ -27,12 +27,26 @@ async def answers(client: RawClient, key: str) -> bool:
     return bool((await client.call(f"{key}:echo"))["tool"] == "echo")
 
 
+async def test_no_answer_ends_the_connection_of_clients_that_read_10_mib_and_no_server_is_ended_for_one() -> None:
+    """As those on the TypeScript SDK do, on stdio; with whatever we add to it."""
+    most_read = 10 * 1024**2 - 64 * 1024  # what comes with it counts
+    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+        largest = int(app.settings.max_response_size_mb * 1024**2)
+        result = await client.result("tools/call", {"name": "a:big", "arguments": {"size": largest - 1000}})
+        assert largest - 1500 < len(json.dumps(result, separators=(",", ":"))) < most_read
+        for size in (largest, 4 * largest):
+            error = await client.error("tools/call", {"name": "a:big", "arguments": {"size": size}})
+            assert error["message"].endswith("more than 9.5 MiB; raise `max_response_size_mb` to take it")
+        assert await answers(client, "a")
+        assert app.health()["a"].restarts == 0
+
+
 async def test_an_answer_over_the_size_limit_fails_that_call_and_no_other() -> None:
     app = build_aggregator(config(a=lean()), max_response_size_mb=1)
     async with app, connected(app) as client:
         _, held = client.begin("tools/call", {"name": "a:hold", "arguments": {"n": 1}})
         error = await client.error("tools/call", {"name": "a:big", "arguments": {"size": 3_000_000}})
-        assert error["message"] == "response too large"
+        assert error["message"] == "response too large: more than 1 MiB; raise `max_response_size_mb` to take it"
         assert await answers(client, "a")
         await client.call("a:release")
         assert "result" in await asyncio.wait_for(held, PATIENCE)

@@ -243,7 +243,7 @@ async def opens(client: SseClient) -> bool:
 
 async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "SEND_BOUND", 0.2)
-    app = hub()
+    app = hub(max_response_size_mb=32)
     async with served(app) as front:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -78,6 +78,14 @@ def test_a_line_that_goes_on_and_on_is_told_once_and_without_an_end() -> None:
     assert len(told) == 1
 
 
+def test_a_line_that_is_not_long_enough_for_that_is_not_taken_for_an_endless_one() -> None:
+    tails: list[bytes | None] = []
+    splitter = LineSplitter(100, lambda _, tail: tails.append(tail), endless_from=1000)
+    for _ in range(9):
+        splitter.feed(b"x" * 100)
+    assert (splitter.feed(b"y\nnext\n"), tails) == ([b"next"], [b"x" * 255 + b"y"])
+
+
 @given(st.binary(), st.integers(min_value=1, max_value=8))
 def test_any_bytes_come_out_as_they_went_in(stream: bytes, size: int) -> None:
     chunks = [stream[i : i + size] for i in range(0, len(stream), size)]

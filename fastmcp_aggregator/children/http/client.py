@@ -61,6 +61,8 @@ _ONE_WAY_TIMEOUT = 5.0
 """Seconds for messages without an answer: notifications, and the DELETE of the session."""
 _UNUSED = 16 * 1024
 """Bytes that are read of a body that no request waits for; an error there may be the answer to what was sent."""
+_LEAST_UNFINISHED = 64 * 1024**2
+"""Bytes of answers that have not come whole, however small the largest may be."""
 _KEPT_IDLE = 3.0
 """Seconds for which a connection is used again that nobody has used: servers close theirs after five as a rule, without
 a word, and a call that is just on its way then is lost.
@@ -93,7 +95,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """By who has authenticated for the request that they were set for; None: nobody did."""
         self._is_sse = transport == "sse"
         self._limit = limit
-        self._unfinished = Unfinished(2 * limit)
+        self._unfinished = Unfinished(max(2 * limit, _LEAST_UNFINISHED))
         self._mark = secrets.token_hex(16)
         self._reopenings = Throttle(at_once=20, per_second=2)
         self._has_answered = False

@@ -36,7 +36,7 @@ from fastmcp_aggregator.children.process.stderr import ChildStderr
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.secret_values import secrets_in
-from fastmcp_aggregator.pipe.lines import LineSplitter, OnOversized
+from fastmcp_aggregator.pipe.lines import LINE_LIMIT, LineSplitter, OnOversized
 from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 
 if sys.platform == "win32":
@@ -77,7 +77,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self.closed = asyncio.Event()
         """Set when nothing more can be read from it: its stdout ended, or it did."""
         self._line_limit = options.line_limit
-        self._splitter = LineSplitter(options.line_limit, self._refuse_line)
+        self._splitter = LineSplitter(options.line_limit, self._refuse_line, endless_from=LINE_LIMIT)
         self._early: list[bytes] = []
         self._is_attached = False
         self._on_lines: Callable[[list[bytes]], None] = self._early.extend

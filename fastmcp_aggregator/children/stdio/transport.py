@@ -123,9 +123,9 @@ class ProcessTransport(WatchedTransport):
             self.lost.set()
 
         def refuse(head: bytes, tail: bytes | None) -> None:
-            answer = _too_large(head, tail)
+            limit = self._process.line_limit_mib
+            answer = _too_large(head, tail, limit)
             if answer is None:
-                limit = self._process.line_limit_mib
                 self.why_lost = f"{_TOO_LARGE}: it wrote a line of more than {limit} to its stdout"
                 end()
             else:
@@ -181,12 +181,12 @@ def _can_be_dropped(line: bytes) -> bool:
     return is_sure and b"list_changed" not in line
 
 
-def _too_large(head: bytes, tail: bytes | None) -> bytes | None:
+def _too_large(head: bytes, tail: bytes | None, limit: str) -> bytes | None:
     """Return the error for the request whose answer has these edges; None when that cannot be told."""
     found = _ANSWER_HEAD.match(head)
     if found is None and tail is not None and _RESULT_HEAD.match(head):
         found = _ID_AT_END.search(tail)
-    return _error_for(found, _TOO_LARGE)
+    return _error_for(found, f"{_TOO_LARGE}: more than {limit}; raise `max_response_size_mb` to take it")
 
 
 def _error_for(found: re.Match[bytes] | None, message: str) -> bytes | None:
