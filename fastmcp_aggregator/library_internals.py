@@ -137,20 +137,18 @@ _LONG_IDLE = 60.0
 
 
 class HeldSession:
-    """Keeps a session from becoming idle while it is entered, as a request that its transport serves does."""
+    """Keeps a session from becoming idle until it is released, as a request that its transport serves does."""
 
     __slots__ = ("_scope", "_transport")
 
     def __init__(self, transport: StreamableHTTPServerTransport) -> None:
         self._transport = transport
         self._scope = transport.idle_scope
-
-    def __enter__(self) -> None:
-        self._transport._requests_in_flight += 1
+        transport._requests_in_flight += 1
         if self._scope is not None and not self._is_fresh:
             self._scope.deadline = math.inf
 
-    def __exit__(self, *exc_info: object) -> None:
+    def release(self) -> None:
         transport = self._transport
         transport._requests_in_flight -= 1
         if self._scope is None or transport._idle_timeout is None or transport._requests_in_flight or self._is_fresh:

@@ -5,7 +5,6 @@ What costs something, such as a size, is worked out when a stage first wants it,
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from opentelemetry.trace import format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
@@ -21,9 +19,6 @@ from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.json_rpc import json_size
-
-# W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 class Denied(MCPError):
@@ -85,20 +80,3 @@ class Call:
     def request_bytes(self) -> int:
         """The parameters' size as JSON."""
         return json_size(self.params)
-
-    @property
-    def trace_id(self) -> str:
-        """Of the trace that the client has told, in its message (SEP-414) or in a header, or that was begun here; empty
-        without one.
-        """
-        meta = self.params.get("_meta")
-        in_message = meta.get("traceparent") if isinstance(meta, Mapping) else None
-        if isinstance(in_message, str) and (told := _TRACEPARENT.fullmatch(in_message)):
-            return told[1]
-        for name, value in self.caller.scope.get("headers", ()):
-            if name == b"traceparent":
-                if told := _TRACEPARENT.fullmatch(value.decode("latin-1")):
-                    return told[1]
-                break
-        context = get_current_span().get_span_context()
-        return format_trace_id(context.trace_id) if context.is_valid else ""

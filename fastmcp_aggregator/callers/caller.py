@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from mcp_types import (
     METHOD_NOT_FOUND,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.trace import format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import ANYBODY, KEY_MARK
@@ -52,6 +54,8 @@ SESSION_PLACE = "fastmcp_aggregator.session_place"
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; an id of zeros is invalid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _INITIALIZE_TIMEOUT = 30.0
 """Seconds that a question waits for a client that has not finished its handshake."""
 
@@ -129,6 +133,11 @@ class Caller:
         """What children are told that the client can do: what it has declared."""
         of_request = self._meta.get(CLIENT_CAPABILITIES_META_KEY)
         return extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
+
+    @property
+    def trace_id(self) -> str:
+        """Of the trace to which the request belongs; empty without one."""
+        return trace_of(self._meta, self.scope)
 
     def take_tasks(self, are_taken: bool) -> None:
         """Tell children that tasks are taken, or not, whatever the client has declared."""
@@ -301,6 +310,22 @@ class SoleClient:
 
 async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
     """Nobody waits for progress on the question."""
+
+
+def trace_of(meta: Any, scope: Mapping[str, Any]) -> str:
+    """The id of the trace that a client has told, in its message (SEP-414) or in a header, or that was begun here; or
+    nothing.
+    """
+    in_message = meta.get("traceparent") if isinstance(meta, Mapping) else None
+    if isinstance(in_message, str) and (told := _TRACEPARENT.fullmatch(in_message)):
+        return told[1]
+    for name, value in scope.get("headers", ()):
+        if name == b"traceparent":
+            if told := _TRACEPARENT.fullmatch(value.decode("latin-1")):
+                return told[1]
+            break
+    context = get_current_span().get_span_context()
+    return format_trace_id(context.trace_id) if context.is_valid else ""
 
 
 def remember_declared(connection: Connection, declared: Any) -> None:

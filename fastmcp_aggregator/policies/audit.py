@@ -93,7 +93,7 @@ class Audit(Policy):
                 "request_bytes": call.request_bytes,
                 "response_bytes": end.response_bytes,
                 "request_id": call.caller.request_id or None,
-                "trace_id": call.trace_id or None,
+                "trace_id": call.caller.trace_id or None,
                 "task": _task(call, end),
                 **self._arguments(call.params),
             },

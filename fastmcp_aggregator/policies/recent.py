@@ -88,7 +88,7 @@ class RecentCalls(Policy):
                 end.code,
                 end.seconds,
                 call.began + end.seconds - self._began,
-                call.trace_id,
+                call.caller.trace_id,
             )
         )
 

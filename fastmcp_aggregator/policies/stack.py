@@ -70,17 +70,21 @@ class PolicyStack:
         """Whether every policy would decide at once, in `admit_now`."""
         return all(policy.is_ready_for(call) for policy in self.policies)
 
-    def admit_now(self, call: Call) -> Admission:
-        """Let a call pass that every policy is ready for.
+    def admit_now(self, call: Call, refusal: ChildServerError | None = None) -> Admission:
+        """Let a call pass that every policy is ready for; what is refused then is told them.
 
         Raises:
             MCPError: a policy rejected it.
+            ChildServerError: the refusal.
         """
         admission = Admission(call, self.recorders)
         if self.policies:
             with admission.recording_failure(self.on_rejected):
                 for _ in self._admit(call, admission):
                     raise AssertionError("a policy that was ready has to wait")
+        if refusal is not None:
+            admission.failed(refusal)
+            raise refusal
         return admission
 
     def _admit(self, call: Call, admission: Admission) -> Iterator[Awaitable[None]]:

@@ -66,7 +66,7 @@ class LiveClients:
         self.connections: set[Connection] = set()
         """Those of legacy clients."""
         self._principals: WeakKeyDictionary[Connection, Hashable] = WeakKeyDictionary()
-        self._sessions: dict[str, Connection] = {}
+        self.sessions: dict[str, Connection] = {}
         self._changed: dict[Hashable, set[str]] = {}
         """By principal, the lists that are others for it; those under None are for everybody."""
         self._notifying: asyncio.Task[None] | None = None
@@ -98,16 +98,11 @@ class LiveClients:
             self.connections.add(connection)
             connection.exit_stack.callback(self._forget, connection)
             if connection.session_id is not None:
-                self._sessions[connection.session_id] = connection
-
-    def of_session(self, session_id: str) -> Connection | None:
-        """The connection of a legacy client over HTTP, once it has initialised."""
-        connection = self._sessions.get(session_id)
-        return connection if connection is not None and connection.initialize_accepted else None
+                self.sessions[connection.session_id] = connection
 
     def _forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        self._sessions.pop(connection.session_id or "", None)
+        self.sessions.pop(connection.session_id or "", None)
 
     def lists_changed(self, kinds: frozenset[Kind], principal: Hashable = None) -> None:
         """Some components of these kinds came, went or changed, for everybody, or for one principal alone."""

@@ -568,9 +568,10 @@ async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_co
         for age in (0.0, 10.0):  # seconds since a request was over
             session.idle_scope.deadline -= age
             before = session.idle_scope.deadline
-            with HeldSession(session):
-                assert session._requests_in_flight == 1
-                assert session.idle_scope.deadline == (math.inf if age else before)
+            held = HeldSession(session)
+            assert session._requests_in_flight == 1
+            assert session.idle_scope.deadline == (math.inf if age else before)
+            held.release()
             assert session._requests_in_flight == 0
             assert before + age - 1.0 < session.idle_scope.deadline < math.inf
         await http.delete(f"{origin}/mcp", headers={**headers, "mcp-session-id": session_id})

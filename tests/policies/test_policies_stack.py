@@ -158,12 +158,12 @@ def test_a_principal_may_use_its_groups_or_all() -> None:
     ],
 )
 def test_the_trace_of_a_call_is_the_one_that_its_client_tells(traceparent: Any, trace_id: str) -> None:
-    assert call_of(params={"_meta": {"traceparent": traceparent}}).trace_id == trace_id
+    assert call_of(params={"_meta": {"traceparent": traceparent}}).caller.trace_id == trace_id
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": None}, {"_meta": []}])
 def test_a_call_without_meta_has_no_trace(params: dict[str, Any]) -> None:
-    assert call_of(params=params).trace_id == ""
+    assert call_of(params=params).caller.trace_id == ""
 
 
 @pytest.mark.parametrize("value", [{}, {"name": "git:log", "arguments": {"a": [1, None, True, "é\n\u2028"]}}, "x"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.callers.caller import trace_of
 
 
 class Clock:
@@ -43,7 +44,12 @@ def call(
 ) -> Call:
     """A call of a caller that nobody can reach."""
     caller: Any = SimpleNamespace(
-        holder=None, principal=principal or Principal(), is_remote=is_remote, request_id=request_id, scope={}
+        holder=None,
+        principal=principal or Principal(),
+        is_remote=is_remote,
+        request_id=request_id,
+        scope={},
+        trace_id=trace_of((params or {}).get("_meta"), {}),
     )
     child: Any = SimpleNamespace(key=server)
     address = {"ref": ref} if ref is not None else {"uri" if method.startswith("resources/") else "name": name}

@@ -149,16 +149,18 @@ class FastCall:
                 logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
             self.take_over("result")
             return
-        self.target.child.calls.complete(self.started)
-        admission, self.started, self.admission = self.admission, None, None
+        admission, self.admission = self.admission, None
         if admission is not None:
             try:
                 admission.ended(result, outcome)
             except Exception as error:
                 admission.record()
                 self.refusal = self.unexpected(error)
-                self.take_over("policy failed")
-                return
+        self.target.child.calls.complete(self.started)
+        self.started = None
+        if self.refusal is not None:
+            self.take_over("policy failed")
+            return
         self.is_over = True
         self._in_flight.end()
         self._on_end(self)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,20 +18,19 @@ from typing import Any
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED, check_accept_headers
-from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, MCP_PARAM_HEADER_PREFIX
 from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Raw
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
-from fastmcp_aggregator.front.http.connection import WHOLE_RESPONSE
+from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.rest import JSON_METHODS, misnamed, refusal
@@ -51,7 +49,6 @@ _UNUSUAL = frozenset({b"origin", b"content-encoding", b"transfer-encoding", b"la
 _PROTOCOL_PREFIX = b"mcp-"
 _PARAM_PREFIX = MCP_PARAM_HEADER_PREFIX.lower().encode()
 _JSON = (b"content-type", b"application/json")
-_NO_SESSION = nullcontext()
 _ENVELOPE = Raw(raw_json.encode(ENVELOPE))
 _MODERN = Connection.from_envelope(LATEST_MODERN_VERSION, None, None)
 """Stands for the connection of any modern client: over HTTP it has no channel, and each request tells all about it."""
@@ -84,25 +81,24 @@ class FastEndpoint:
         if path != self._path and path not in self._json_face:
             await self._app(scope, receive, send)
             return
-        first = await receive()
-        exchange = self._begin(scope, first, self._json_face.get(path))
+        exchange = self._begin(scope, self._json_face.get(path))
         if exchange is None:
-            await self._app(scope, _Replay(first, receive).receive, send)
+            await self._app(scope, receive, send)
             return
-        with exchange.session:
-            try:
-                response = await (exchange.response if exchange.long is None else exchange.long_list(exchange.long))
-                if response is None:
-                    await self._app({**scope, SCOPE_KEY: [exchange.fast]}, _Replay(first, receive).receive, send)
-                else:
-                    await exchange.send(response, scope, send)
-            finally:
-                exchange.close()
+        try:
+            response = await (exchange.response if exchange.long is None else exchange.long_list(exchange.long))
+            if response is None:
+                await self._app({**scope, SCOPE_KEY: [exchange.fast]}, receive, send)
+            else:
+                await exchange.send(response, scope, send)
+        finally:
+            exchange.close()
 
-    def _begin(self, scope: Scope, first: Message, method: str | None) -> Exchange | None:
+    def _begin(self, scope: Scope, method: str | None) -> Exchange | None:
         """Begin what is a plain call; None: the app is to serve the request. `method` is that of the JSON face."""
-        if first["type"] != "http.request" or not self._is_let_in(scope):
+        if BODY not in scope or not self._is_let_in(scope):
             return None
+        first = scope[BODY].messages[0]  # which the app receives, should it serve the request
         body = first.get("body", b"")
         if first.get("more_body") or len(body) > self._fast_path.most_bytes:
             self._fast_path.decline("too large", body)
@@ -117,7 +113,9 @@ class FastEndpoint:
             if self._fast_path.talkers.known and self._fast_path.is_left(request):
                 return None
             exchange = self._exchange(scope) if method is None else self._of_json_face(scope)
-            return exchange if exchange.begin(request) else None
+            if exchange.begin(request):
+                return exchange
+            exchange.close()
         except Declined as why:
             self._fast_path.decline(why.reason, body)
         except raw_json.Malformed:
@@ -142,9 +140,11 @@ class FastEndpoint:
             return Exchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope, headers=headers))
         if session_id is None:
             raise Declined("no session")
-        connection = self._clients.of_session(session_id)
+        connection = self._clients.sessions.get(session_id)
         session = session_of(self._endpoint, session_id, scope)
-        if connection is None or session is None or connection.protocol_version != version:
+        if connection is None or session is None or not connection.initialize_accepted:
+            raise Declined("no session")
+        if connection.protocol_version != version:
             raise Declined("no session")
         sender = Sender(connection, is_modern=False, scope=scope)
         return Exchange(self._fast_path, sender, session_id, HeldSession(session))
@@ -172,10 +172,9 @@ class Exchange:
         fast_path: FastPath,
         sender: Sender,
         session_id: str | None = None,
-        session: AbstractContextManager[None] | None = None,
+        session: HeldSession | None = None,
     ) -> None:
-        """`session` is entered while the request is served."""
-        self.session = session or _NO_SESSION
+        """`session` is released when the request is over."""
         self.fast: FastCall | None = None
         self.long: raw_json.RequestLine | None = None
         """A request for a list that takes longer than a turn."""
@@ -184,14 +183,11 @@ class Exchange:
         self._fast_path = fast_path
         self._sender = sender
         self._session_id = session_id
+        self._session = session
         self._status = 200
 
     def begin(self, request: raw_json.RequestLine) -> bool:
-        """Answer a plain request, or send a plain call to its child.
-
-        Raises:
-            Malformed: its id is none.
-        """
+        """Answer a plain request, or send a plain call to its child."""
         self._request_id = request.id
         if request.method in KIND_OF_LIST and self._fast_path.is_long(request.method):
             self.long = request
@@ -199,14 +195,8 @@ class Exchange:
         if (result := self._fast_path.reply(request, self._sender)) is not None:
             self._resolve(self.encoded(result))
             return True
-        key = None if self._sender.is_modern else coerce_request_id(raw_json.read_id(request.id))
-        fast = self._fast_path.begin(request, self, self._sender)
-        if fast is None:
-            return False
-        self.fast = fast
-        if key is not None and not fast.is_over:
-            self._fast_path.register(self._sender.connection, key, fast)
-        return True
+        self.fast = self._fast_path.begin(request, self, self._sender)
+        return self.fast is not None
 
     async def long_list(self, request: raw_json.RequestLine) -> LongResponse | None:
         """The response to a request for such a list; None: the transport is to serve the request."""
@@ -245,6 +235,8 @@ class Exchange:
         then, self._then = self._then, None
         if then is not None:
             then()
+        if self._session is not None:
+            self._session.release()
 
     # As the origin of the call.
 
@@ -393,18 +385,6 @@ def json_request(method: str, body: bytes, request_id: str) -> raw_json.RequestL
         meta = raw_json.decode(params["_meta"])
         envelope = Raw(raw_json.encode(enveloped(meta)))
     return raw_json.RequestLine("2.0", Raw(b'"%s"' % request_id.encode()), method, {**params, "_meta": envelope})
-
-
-class _Replay:
-    """What an app receives whose first message has been received."""
-
-    def __init__(self, first: Message, receive: Receive) -> None:
-        self._first: Message | None = first
-        self._receive = receive
-
-    async def receive(self) -> Message:
-        first, self._first = self._first, None
-        return await self._receive() if first is None else first
 
 
 def _plain_headers(scope: Scope) -> dict[str, str]:

@@ -44,7 +44,6 @@ from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_modern_client
 from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.observability.telemetry import is_tracing
-from fastmcp_aggregator.policies.stack import Admission
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
@@ -264,13 +263,6 @@ class FastPath:
         """What is said of this server in each result."""
         return Raw(raw_json.encode(self._server_info()))
 
-    # Calls of sessions, which another request may cancel.
-
-    def register(self, connection: Connection, request_id: RequestId, fast: FastCall) -> None:
-        """Keep a call under its request, until it ends."""
-        fast.key = connection, request_id
-        self._cancellable[fast.key] = fast
-
     def cancel(self, connection: Connection, request_id: RequestId) -> None:
         """The client waits no longer for a request; nothing is done for one that the full path has resumed."""
         fast = self._cancellable.get((connection, coerce_request_id(request_id)))
@@ -309,41 +301,34 @@ class FastPath:
         # From here on it is not declined any more.
         self.in_flight.begin()
         fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
-        if stack.policies or stack.recorders or refusal is not None:
-            self._admit(fast, refusal)
-        if not fast.is_over and not fast.taken_over:
-            try:
-                told = forwarded(child, params, target.address)
-                fast.started = child.calls.start(request.method, told, fast, origin.patience)
-            except Exception:  # the connection, or what cannot be written; the full path says so
-                child.calls.release(caller.holder)
-                fast.take_over("not sent")
+        if sender.scope is not None and not sender.is_modern:  # another request of the session may cancel it
+            fast.key = sender.connection, coerce_request_id(request_id)
+            self._cancellable[fast.key] = fast
+        try:
+            if stack.policies or stack.recorders or refusal is not None:
+                fast.admission = stack.admit_now(call, refusal)
+        except Exception as error:
+            self._reject(fast, error, refusal)
+            return fast
+        try:
+            told = forwarded(child, params, target.address)
+            fast.started = child.calls.start(request.method, told, fast, origin.patience)
+        except Exception:  # the connection, or what cannot be written; the full path says so
+            child.calls.release(caller.holder)
+            fast.take_over("not sent")
         return fast
 
-    def _admit(self, fast: FastCall, refusal: ChildServerError | None) -> None:
-        """Ask the policies, if that was not refused for another reason; what is not let pass is answered."""
-        holder = fast.call.caller.holder
-        try:
-            fast.admission = self._admitted(fast.call, refusal)
-        except MCPError as error:
+    def _reject(self, fast: FastCall, error: Exception, refusal: ChildServerError | None) -> None:
+        """A call is not let pass by a policy, or is refused by its child's side, which then has no slot for it."""
+        if refusal is None:
+            fast.target.child.calls.release(fast.holder)
+        if isinstance(error, ChildServerError):
+            error = errors.unavailable(error, is_local=fast.call.caller.is_local)
+        if isinstance(error, MCPError):
             fast.refuse(error)
-        except Exception as error:
+        else:
             fast.refusal = fast.unexpected(error)
             fast.take_over("policy failed")
-        if fast.admission is None and refusal is None:
-            fast.target.child.calls.release(holder)
-
-    def _admitted(self, call: Call, refusal: ChildServerError | None) -> Admission:
-        """The policies' admission.
-
-        Raises:
-            MCPError: one has rejected the call, or what they let pass is refused for this reason.
-        """
-        admission = self._backend.policies.stack.admit_now(call)
-        if refusal is not None:
-            admission.failed(refusal)
-            raise errors.unavailable(refusal, is_local=call.caller.is_local)
-        return admission
 
     def _require_usual(self) -> None:
         if not self.is_on:

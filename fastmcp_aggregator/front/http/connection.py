@@ -44,6 +44,8 @@ MIN_RATE = 16 * 1024
 """Bytes a second that a body must come with, once its first seconds are over."""
 HAS_BODY = "fastmcp_aggregator.has_body"
 """Where a request's scope says that its body has come, so that to receive it takes no time."""
+BODY = "fastmcp_aggregator.body"
+"""Where it has its `Body`, once that has come."""
 WHOLE_RESPONSE = "fastmcp_aggregator.whole_response"
 """The type of a message that has a whole response: its `status`, its `headers` without the length, and its `body`. It
 is taken where the scope's `extensions` have it, and costs half of what two messages do.
@@ -80,7 +82,8 @@ class Body:
         """`has_room` is asked for each part that has come, by its bytes."""
         self._receive = receive
         self._has_room = has_room
-        self._messages: deque[Message] = deque()
+        self.messages: deque[Message] = deque()
+        """Those that have come, and nobody has received."""
         self.size = 0
         """Bytes that have come, and for which there was room."""
 
@@ -103,7 +106,7 @@ class Body:
                 began = asyncio.get_running_loop().time()
                 while await self._read_part():
                     deadline.reschedule(began + min(bound, grace + self.size / MIN_RATE))
-        content = b"".join([message.get("body", b"") for message in self._messages])
+        content = b"".join([message.get("body", b"") for message in self.messages])
         if len(content) > PARTS_LIMIT:
             if has_too_many_parts(content):
                 raise TooManyParts(content)
@@ -117,12 +120,12 @@ class Body:
         part = len(message.get("body", b""))
         if not self._has_room(part):
             raise NoRoom
-        self._messages.append(message)
+        self.messages.append(message)
         self.size += part
         return bool(message.get("more_body")) and self.size <= BODY_LIMIT
 
     async def receive(self) -> Message:
-        return self._messages.popleft() if self._messages else await self._receive()
+        return self.messages.popleft() if self.messages else await self._receive()
 
 
 class NoBody:

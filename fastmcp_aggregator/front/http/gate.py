@@ -42,7 +42,7 @@ from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
-from fastmcp_aggregator.front.http.connection import HAS_BODY, Body, NoBody, NoRoom, TooManyParts
+from fastmcp_aggregator.front.http.connection import BODY, HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, RequestKind
 from fastmcp_aggregator.front.wire.errors import id_in_use, too_many_parts
 from fastmcp_aggregator.library_internals import route_path
@@ -377,6 +377,7 @@ class Gate:
             )
             parts = count_parts(content) if len(content) > _LONG else 0
             del content  # which the body has, until it is received from there
+            scope[BODY] = body
             if is_too_long:
                 why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
                 await PlainTextResponse(why, 413)(scope, receive, send)
@@ -391,6 +392,7 @@ class Gate:
                 await self._serve(kind, scope, body, send)
                 return
         finally:
+            scope.pop(BODY, None)  # which receives from what has the scope
             places.admitted.release(holder)
             if body.size:
                 places.body_bytes.release(holder, body.size)
