@@ -21,7 +21,7 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.cli.actions import serve
-from fastmcp_aggregator.cli.actions.serve import _look_for_groups_of_keys
+from fastmcp_aggregator.cli.actions.serve import _look_at_keys
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.cli.output import report
 from fastmcp_aggregator.errors import ChildServerError, StartupError
@@ -386,7 +386,7 @@ def test_http_ends_with_code_0_when_the_program_is_told_to_end(tmp_path: Path, m
 def test_a_key_for_a_group_that_is_not_there_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_keys(tmp_path / "keys.json", [new_key("ann", ["web", "wbe"], None)[1], new_key("bob", None, None)[1]])
     groups = load_groups({"web": {"servers": []}}, ())
-    _look_for_groups_of_keys(load_settings(keys_file=str(tmp_path / "keys.json")), groups)
+    _look_at_keys(load_settings(keys_file=str(tmp_path / "keys.json")), groups)
     (told,) = caplog.messages
     assert "'ann' is for the group 'wbe', which is not there" in told
 
