@@ -202,7 +202,6 @@ class Calls:
         return StartedRequest(method, session, request, requester.holder, self._clock())
 
     def complete(self, started: StartedRequest) -> None:
-        """A request that was started is answered."""
         self.answered()
         self.release(started.holder)
 

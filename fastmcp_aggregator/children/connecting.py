@@ -58,7 +58,6 @@ class Connecting:
         return self._dropped_before + self.endpoint.dropped_stderr_lines
 
     def begin(self) -> None:
-        """Make a new endpoint."""
         self._dropped_before = self.dropped_stderr_lines
         self.endpoint = self._new_endpoint()
 

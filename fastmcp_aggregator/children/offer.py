@@ -82,7 +82,6 @@ class Offer:
         return self._era
 
     def kinds(self) -> frozenset[Kind]:
-        """The kinds of which there is something."""
         catalogue = self.catalogue
         return frozenset(kind for kind in Kind if catalogue is not None and catalogue.of(kind))
 

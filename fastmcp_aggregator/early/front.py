@@ -197,7 +197,6 @@ def take_over() -> Handover:
 
 
 def is_pipe(descriptor: int) -> bool:
-    """Whether it is a pipe or a socket."""
     try:
         mode = os.fstat(descriptor).st_mode
     except OSError:

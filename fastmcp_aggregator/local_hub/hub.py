@@ -151,7 +151,6 @@ class LocalHub:
                 task.add_done_callback(self._tasks.pop)
 
     async def _meet(self, peer: socket.socket) -> None:
-        """Read the greeting of a connection, and serve it."""
         try:
             async with asyncio.timeout(_GREETING_TIMEOUT):
                 data, rest = await _first_line(peer)

@@ -53,7 +53,6 @@ def named(characters: Counter[str]) -> str:
 
 
 def hidden_in(definition: Mapping[str, Any]) -> dict[str, Counter[str]]:
-    """Find the parts of a definition that have invisible characters."""
     found = {part: sum(map(invisible_characters, _texts(value)), Counter()) for part, value in definition.items()}
     return {part: characters for part, characters in found.items() if characters}
 

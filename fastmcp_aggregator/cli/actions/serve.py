@@ -7,7 +7,6 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from fastmcp_aggregator.access.loopback import require_safe_bind, require_safe_o
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import follow
-from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
+from fastmcp_aggregator.cli.running.first_answers import kept_by, what_answers_depend_on
 from fastmcp_aggregator.cli.running.introduction import Introduction
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
@@ -93,10 +92,7 @@ async def _serve(
     answers: AnswersFile,
 ) -> int:
     group, is_http = options.group, options.transport == "http"
-
-    def keep(signature: str, results: Mapping[str, bytes]) -> None:
-        catalogues.write_soon(answers.path, partial(answers.keep, signature, results))
-
+    keep = kept_by(catalogues, answers) if settings.catalogue == "on" else None
     report = new_report(config.servers if group is None else groups[group].servers, is_full=True)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
@@ -107,7 +103,7 @@ async def _serve(
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
             try:
-                await _run_front(app, group, is_http=is_http, keep=keep if settings.catalogue == "on" else None)
+                await _run_front(app, group, is_http=is_http, keep=keep)
             except* StartupError as errors:  # the SDK's stdio transport puts it into a group
                 failed = _first(errors)
                 await following

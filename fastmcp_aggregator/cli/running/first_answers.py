@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 
 from fastmcp_aggregator import version
 from fastmcp_aggregator.catalogue.persisted.fingerprint import files_of
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.config.documents import MAX_BYTES
-from fastmcp_aggregator.early.answers import variables_in
+from fastmcp_aggregator.early.answers import AnswersFile, variables_in
 from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.settings.model import AggregatorSettings
+
+if TYPE_CHECKING:
+    from fastmcp_aggregator.front.early_answers import Keep
 
 
 def what_answers_depend_on(
@@ -28,3 +34,8 @@ def what_answers_depend_on(
         if isinstance(server, StdioServer):
             files += [path for path, _, _ in files_of(server)]
     return files, variables
+
+
+def kept_by(catalogues: CatalogueStore, answers: AnswersFile) -> Keep:
+    """What keeps the answers of a client, written with the catalogues."""
+    return lambda signature, results: catalogues.write_soon(answers.path, partial(answers.keep, signature, results))

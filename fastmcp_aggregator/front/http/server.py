@@ -409,7 +409,6 @@ class _Transport(asyncio.Transport):
             self._transport.write(body)
 
     def flush(self) -> None:
-        """Write a head that waits."""
         if head := self._taken_head():
             self._transport.write(head)
 

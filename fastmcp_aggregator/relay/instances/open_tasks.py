@@ -48,6 +48,5 @@ class OpenTasks:
         return max(tasks.values(), default=now) - now
 
     def forget(self, instance: Child) -> None:
-        """It is closed."""
         name, _ = self._tasks.pop(instance, ("", {}))
         self._named.pop(name, None)

@@ -86,7 +86,6 @@ class Places:
         self._on_left()
 
     def drop(self, child: Child) -> None:
-        """A child is gone."""
         self._of = {key: place for key, place in self._of.items() if key[0] is not child}
         self._at = {key: sessions for key, sessions in self._at.items() if key[0] != child.key}
 

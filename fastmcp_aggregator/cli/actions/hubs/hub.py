@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
-from fastmcp_aggregator.cli.running.first_answers import what_answers_depend_on
+from fastmcp_aggregator.cli.running.first_answers import kept_by, what_answers_depend_on
 from fastmcp_aggregator.cli.running.given_files import FollowedVariables
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -124,7 +123,6 @@ async def _serve(
 ) -> int:
     catalogues = CatalogueStore(is_of_hub=True)
     depends_on = what_answers_depend_on(options, config, settings)
-
     kept: dict[str, AnswersFile] = {}
 
     def keep_for(group: str | None, tool_search: bool | None) -> Keep | None:
@@ -133,12 +131,7 @@ async def _serve(
         name = answers_name(options.id, group, tool_search)
         if name not in kept or not kept[name].is_current():
             kept[name] = AnswersFile(name, *depends_on, environ)
-        answers = kept[name]
-
-        def keep(signature: str, results: Mapping[str, bytes]) -> None:
-            catalogues.write_soon(answers.path, partial(answers.keep, signature, results))
-
-        return keep
+        return kept_by(catalogues, kept[name])
 
     report = Lines()
     end_on_signals(FINE, kill_recorded_groups, report.close)

@@ -107,7 +107,6 @@ class EventLog:
         return event_id
 
     def after(self, number: int) -> list[tuple[int, bytes]]:
-        """The events that came after this one."""
         return [event for event in self._events if event[0] > number]
 
     def id_of(self, number: int) -> str:
