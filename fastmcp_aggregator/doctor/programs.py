@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES, child_environment, is_before_uv_sync
+from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES, advice_on_missing, located
 from fastmcp_aggregator.config import McpConfig, StdioServer
 from fastmcp_aggregator.doctor.findings import Finding, Source
 
@@ -68,26 +68,13 @@ def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
             yield source.finding("error", server.key, "its working directory (`cwd`) is not there", "cwd")
         if location(server) is None:
             home = _RUNNERS.get(Path(server.command).name)
-            message = f"command not found: {server.label!r}; {_advice(server, home)}"
+            message = f"command not found: {server.label!r}; {advice_on_missing(server, home)}"
             yield source.finding("error", server.key, message, "command", written=server.label)
 
 
-def _advice(server: StdioServer, home: str | None) -> str:
-    if re.search(r"\s-", server.command):
-        return "arguments belong into `args`, each as a string of its own"
-    if is_before_uv_sync(server.command):
-        return "run `uv sync` in its project"
-    if os.path.dirname(server.command):
-        return "install or build the server first, or correct the path"
-    return f"install it{f' from {home}' if home else ''}, or give its full path as `command`"
-
-
 def location(server: StdioServer) -> str | None:
-    """Where the server's program is, by the search path that the server will have."""
-    command = server.command
-    if os.path.dirname(command) and server.cwd is not None:
-        command = str(Path(server.cwd) / command)
-    return shutil.which(command, path=child_environment(server).get("PATH"))
+    """Where the server's program is."""
+    return located(server, server.command)
 
 
 def _version(path: str | None) -> str | None:

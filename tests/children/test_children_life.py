@@ -94,6 +94,13 @@ async def test_without_strict_the_good_ones_serve_and_the_failed_one_says_what_i
         assert (await client.error("tools/call", {"name": "missin:anything"}))["code"] == -32602
 
 
+async def test_a_command_line_in_place_of_a_command_is_told_where_its_arguments_belong() -> None:
+    with pytest.raises(StartupError) as caught:
+        async with build_aggregator(config(a={"command": "sh server-none"})):
+            pass
+    assert "; arguments belong into `args`, each as a string of its own" in str(caught.value)
+
+
 async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     document = config(hangs=lean(silent=True, record=str(record)))

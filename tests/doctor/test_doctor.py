@@ -132,6 +132,8 @@ def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:
     [
         ("/none/bin/server", "install or build the server first, or correct the path"),
         ("server-none --zone UTC", "arguments belong into `args`, each as a string of its own"),
+        ("sh server-none", "arguments belong into `args`, each as a string of its own"),
+        ("/none/Some Program/server", "install or build the server first, or correct the path"),
     ],
 )
 def test_what_to_do_about_a_missing_command_depends_on_how_it_is_written(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,8 +21,6 @@ SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSI
 
 NOT_STARTED = "it could not be started; see the log of the aggregator"
 """What is said of it to those who are not on this machine."""
-
-_INSTALL = "install it, or give its full path as `command`"
 
 
 def child_environment(server: StdioServer) -> dict[str, str]:
@@ -46,7 +45,32 @@ def working_folder(server: StdioServer) -> str | None:
     return None
 
 
-def is_before_uv_sync(command: str) -> bool:
+def advice_on_missing(server: StdioServer, home: str | None = None) -> str:
+    """What to do about a program that is not there; `home` is where such a program comes from."""
+    if _has_arguments(server):
+        return "arguments belong into `args`, each as a string of its own"
+    if _is_before_uv_sync(server.command):
+        return "run `uv sync` in its project"
+    if os.path.dirname(server.command):
+        return "install or build the server first, or correct the path"
+    return f"install it{f' from {home}' if home else ''}, or give its full path as `command`"
+
+
+def _has_arguments(server: StdioServer) -> bool:
+    """Whether it is a whole command line: there are options, or the first word alone is a program."""
+    words = server.command.split()
+    has_options = any(word.startswith("-") for word in words[1:])
+    return has_options or (len(words) > 1 and located(server, words[0]) is not None)
+
+
+def located(server: StdioServer, program: str) -> str | None:
+    """Where a program is, by the search path that the server will have."""
+    if os.path.dirname(program) and server.cwd is not None:
+        program = str(Path(server.cwd) / program)
+    return shutil.which(program, path=child_environment(server).get("PATH"))
+
+
+def _is_before_uv_sync(command: str) -> bool:
     """Whether it is of the environment of a Python project that has none yet."""
     project, _, rest = command.partition(f"{os.sep}.venv{os.sep}")
     return bool(rest) and Path(project, "pyproject.toml").is_file() and not Path(project, ".venv").exists()
@@ -59,8 +83,7 @@ def spawn_failure(server: StdioServer, error: Exception) -> str:
     if lacking := shortage(error):
         return f"cannot start {server.label!r}: {lacking}"
     if isinstance(error, FileNotFoundError):
-        advice = "run `uv sync` in its project" if is_before_uv_sync(server.command) else _INSTALL
-        return f"command not found: {server.label!r}; {advice}"
+        return f"command not found: {server.label!r}; {advice_on_missing(server)}"
     if isinstance(error, PermissionError):
         return f"command is not executable: {server.label!r}; make it executable, or name the program that runs it"
     return f"cannot start {server.label!r}: {error.__class__.__name__}"
