@@ -28,6 +28,9 @@ _FOREIGN_ROOT_KEYS = {
     "mcp_servers": "Codex",
 }
 
+_NOT_IMPORTED = {"opencode"}
+IMPORT = "fastmcp-aggregator import FILE --output mcp.json"
+
 _NO_TARGET = {"args", "env", "cwd", "type", "headers"}
 
 # What another client calls `url`, and that client.
@@ -46,7 +49,8 @@ def transport_of(spelling: str) -> Transport | None:
 def missing_servers_message(document: Mapping[str, Any]) -> str:
     for key, client in _FOREIGN_ROOT_KEYS.items():
         if key in document:
-            return f"has `{key}`, which is the format of {client}; the key must be `mcpServers`"
+            told = f"has `{key}`, which is the format of {client}; the key must be `mcpServers`"
+            return told if client in _NOT_IMPORTED else f"{told}. To translate it: {IMPORT}"
     if any(isinstance(value, Mapping) and {"command", "url"} & value.keys() for value in document.values()):
         return "has servers at its root; put them into an object under the key `mcpServers`"
     for key in document:

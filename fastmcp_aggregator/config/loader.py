@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastmcp_aggregator.config.dialects import missing_servers_message
+from fastmcp_aggregator.config.dialects import IMPORT, missing_servers_message
 from fastmcp_aggregator.config.documents import Location, read_json
 from fastmcp_aggregator.config.expansion import Measured, TooLong
 from fastmcp_aggregator.config.fields import kind_of
@@ -94,6 +94,9 @@ def _read(
 def _parsed(source: str | Path, root: Location) -> Any:
     if _is_json_text(source):
         root.report("is JSON text, not the path of a file; parse it and give the dict", code="file_not_found")
+        return None
+    if Path(source).suffix == ".toml":
+        root.report(f"is TOML; to translate it: {IMPORT}", code="invalid_json")
         return None
     return read_json(Path(source), root, takes_comments=True)
 

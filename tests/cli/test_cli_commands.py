@@ -620,7 +620,7 @@ def test_on_a_terminal_call_shows_what_it_does_on_stderr(run: Run, monkeypatch: 
     monkeypatch.setattr(Spinner, "update", lambda self, *, text: seen.append(str(text)))
     ended = run("call", "a:progress", a=lean())
     assert ended.code == 0
-    assert seen[:2] == ["1 of 1 servers ready", "calling a:progress"]
+    assert seen[:2] == ["1 of 1 server ready", "calling a:progress"]
     assert seen[2:] == [f"calling a:progress: {step} of 3, step {step}" for step in (1, 2, 3)]
     assert json.loads(ended.out)["token"] is not None
 

@@ -270,7 +270,17 @@ def test_only_configs_that_were_looked_for_are_said_to_be_missing(run: Run, here
     assert "No config found" not in run("import", "--from", "cursor").err
     assert "No config found of: Zed.\n" in run("import", "--from", "cursor", "--from", "zed").err
     put(here.project / "x.json", '{"mcpServers": {}}')
-    assert "No config found" not in run("import", "x.json").err
+    told = run("import", "x.json").err
+    assert ("No config found" in told, "name the file" in told) == (False, False)
+
+
+def test_the_command_that_writes_what_is_shown_reads_the_same(run: Run, here: Machine) -> None:
+    put(here.project / "my servers.json", '{"mcpServers": {"a": {"command": "x"}}}')
+    assert run("import", "my servers.json").err.endswith(
+        ": fastmcp-aggregator import 'my servers.json' --output mcp.json\n"
+    )
+    put(here.home / ".cursor" / "mcp.json", '{"mcpServers": {"a": {"command": "x"}}}')
+    assert run("import", "--from", "cursor").err.endswith("import --from cursor --output mcp.json\n")
 
 
 def test_who_has_no_server_yet_is_told_how_to_begin(run: Run, here: Machine) -> None:

@@ -1,5 +1,6 @@
 """What other MCP clients write: transports in every spelling, switches, and formats that are not ours."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,7 +154,8 @@ def test_a_wrong_shape_is_a_problem_even_in_a_server_that_is_switched_off(fields
 )
 def test_the_format_of_another_client_is_named(key: str, client: str) -> None:
     problem = problem_of({key: {"one": {"command": "npx"}}})
-    assert problem == f"$: has `{key}`, which is the format of {client}; the key must be `mcpServers`"
+    assert problem.startswith(f"$: has `{key}`, which is the format of {client}; the key must be `mcpServers`")
+    assert problem.endswith("fastmcp-aggregator import FILE --output mcp.json") is (client != "opencode")
 
 
 def test_servers_at_the_root_are_told_where_to_go() -> None:
@@ -219,3 +221,10 @@ def test_fields_of_others_and_what_was_put_out_of_use_are_not_taken_for_mistakes
 
 def test_a_field_beside_the_one_that_it_looks_like_is_not_taken_for_a_mistake() -> None:
     assert load_one({"command": "npx", "args": [], "arg": []}).misspelt == {}
+
+
+def test_a_config_in_toml_is_to_be_translated(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[mcp_servers.a]\ncommand = "x"\n')
+    with pytest.raises(ConfigError, match="is TOML; to translate it: fastmcp-aggregator import FILE"):
+        load_config(path)

@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -25,6 +27,7 @@ from fastmcp_aggregator.config.documents import stamp_of
 from fastmcp_aggregator.config.servers import missing_variables
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing, write_whole
+from fastmcp_aggregator.version import PROGRAM
 
 Servers = dict[str, dict[str, Any]]
 
@@ -40,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is None:
         found = definitions(files)
         sought = () if options.files else options.clients or CLIENT_CONFIGS
-        _show(files, found, sought=sought, as_json=options.json)
+        _show(files, found, sought=sought, options=options)
         return FINE if found and not _unreadable(files) else FAILED
     files = [file for file in files if not file.is_of_project or not file.servers or _is_wanted(file, options)]
     found = definitions(files)
@@ -162,10 +165,10 @@ def _show(
     found: Mapping[str, Sequence[ServerDefinition]],
     *,
     sought: Iterable[str],
-    as_json: bool,
+    options: argparse.Namespace,
 ) -> None:
     """Show what there is; `sought` are the clients whose configs were looked for, by id."""
-    if as_json:
+    if options.json:
         put_json({**_described(files, found), "withoutValue": _without_value(found)})
         return
     put_lines(map(str.rstrip, _shown(files)))
@@ -178,10 +181,14 @@ def _show(
             say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")
     for name, keys in _without_value(found).items():
         say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
-    if not found:
+    if found:
+        which = shlex.join(
+            [*options.files, *chain.from_iterable(("--from", client) for client in options.clients or ())]
+        )
+        command = f"{PROGRAM} import {f'{which} ' if which else ''}--output mcp.json"
+        say(f"Nothing is written. To have {_in_one(found)}: {command}")
+    elif not options.files:
         say(_NOTHING_FOUND)
-    else:
-        say(f"Nothing is written. To have {_in_one(found)}: fastmcp-aggregator import --output mcp.json")
 
 
 def _in_one(found: Mapping[str, Sequence[ServerDefinition]]) -> str:
