@@ -31,7 +31,7 @@ from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
-from fastmcp_aggregator.front.http.endpoints import head_of
+from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
 from fastmcp_aggregator.front.http.rest import JSON_METHODS, misnamed, refusal
 from fastmcp_aggregator.front.http.security import is_json
@@ -393,7 +393,7 @@ def _plain_headers(scope: Scope) -> dict[str, str]:
     Raises:
         Declined: they say something unusual, or the transport may not take a request with them.
     """
-    head = head_of(scope)
+    head: Head = scope[HEAD]  # at which the gate has looked
     first = head.first
     if head.has_repeated or not _UNUSUAL.isdisjoint(first):
         raise Declined("headers")

@@ -23,8 +23,8 @@ _LISTEN = LISTEN.encode()
 _SESSION = b"mcp-session-id"
 WHITE_SPACE = b" \t"
 """What may stand around the value of a field, and is no part of it."""
-_HEAD = "fastmcp_aggregator.head"
-"""Where a request's scope has its `Head`."""
+HEAD = "fastmcp_aggregator.head"
+"""Where a request's scope has its `Head`, once a layer has looked at it."""
 
 
 class Head:
@@ -42,9 +42,9 @@ class Head:
 
 def head_of(scope: Scope) -> Head:
     """The head of a request: made once, and again once a layer has put other fields in place of those that came."""
-    head: Head | None = scope.get(_HEAD)
+    head: Head | None = scope.get(HEAD)
     if head is None or head.fields is not scope["headers"]:
-        head = scope[_HEAD] = Head(scope["headers"])
+        head = scope[HEAD] = Head(scope["headers"])
     return head
 
 
