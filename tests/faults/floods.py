@@ -275,8 +275,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
                             await asyncio.sleep(0)
                             statuses[0] += 1
                             break
-                        for _ in range(flood.pipelined):
-                            await send(writer, f"{head}\r\n".encode())
+                        await send(writer, f"{head}\r\n".encode())
                         for _ in range(flood.pipelined):
                             statuses[await answered(reader)] += 1
                         if flood.is_dropped:
@@ -289,7 +288,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
 
     async def send(writer: asyncio.StreamWriter, head: bytes) -> None:
         if not flood.pause:
-            writer.write(head + (chunks if flood.chunk else body))
+            writer.write((head + (chunks if flood.chunk else body)) * flood.pipelined)
             return
         writer.write(head)
         for at in range(len(body)):
