@@ -234,12 +234,7 @@ async def test_a_request_has_no_more_than_some_fields(before: bytes, trailers: b
     assert trailers or len(served) == before_it
 
 
-@pytest.mark.parametrize(
-    "behind", [b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 5000, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" + b"no HTTP\r\n\r\n"]
-)
-async def test_a_pipeline_without_end_or_with_an_error_ends_and_no_answer_is_taken_for_that_of_another_request(
-    behind: bytes,
-) -> None:
+async def test_a_pipeline_with_an_error_ends_and_no_answer_is_taken_for_that_of_another_request() -> None:
     served: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -247,13 +242,54 @@ async def test_a_pipeline_without_end_or_with_an_error_ends_and_no_answer_is_tak
         await asyncio.Event().wait()
 
     sock, protocol = connected(app)
-    protocol.data_received(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n" + behind)
+    get = b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n"
+    protocol.data_received(2 * get + b"no HTTP\r\n\r\n")
     await until(lambda: sock.is_closed)
     assert sock.written == []
-    assert len(protocol.pipeline) <= 16
     await until(lambda: served == ["/first"])
     for task in protocol.tasks:
         task.cancel()
+
+
+async def test_a_pipeline_of_which_nothing_is_answered_ends_once_too_much_waits() -> None:
+    async def app(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    sock, protocol = connected(app)
+    for _ in range(10):
+        protocol.data_received(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 4000)
+        assert not sock.is_closed
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" * 4000)
+    assert sock.is_closed
+    assert len(protocol.pipeline) == 16
+    for task in protocol.tasks:
+        task.cancel()
+
+
+@pytest.mark.parametrize("reads", [1, 7])
+async def test_of_a_pipeline_without_end_no_more_is_parsed_than_may_wait_and_all_is_answered_in_order(
+    reads: int,
+) -> None:
+    served: list[str] = []
+    most = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal most
+        most = max(most, len(protocol.pipeline))
+        served.append(scope["path"])
+        await answer(scope, receive, send)
+
+    sock, protocol = connected(app)
+    text = b"".join(b"POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody" % number for number in range(500))
+    for number in range(reads):
+        protocol.data_received(text[number * len(text) // reads : (number + 1) * len(text) // reads])
+    assert len(protocol.pipeline) == 16
+    assert served == []
+    await until(lambda: b"".join(sock.written).count(b" 200 ") == 500)
+    assert served == [f"/{number}" for number in range(500)]
+    assert most <= 16
+    assert not sock.is_closed
+    assert not protocol.held
 
 
 @pytest.mark.parametrize("fields", [0, 100])

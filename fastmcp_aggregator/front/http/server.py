@@ -55,7 +55,7 @@ HEAD_LIMIT = 64 * 1024
 _MOST_FIELDS = 128
 """Fields of a head, and of trailers, at most: each is looked at in turn by all that read them."""
 _MOST_PIPELINED = 16
-"""Requests that wait for the answers before theirs, at most: all that a read brings are parsed in one turn."""
+"""Requests that wait for the answers before theirs, at most: what comes behind them waits to be parsed."""
 _HEAD_END = b"\r\n\r\n"
 _PER_TURN = 16 * 1024
 """Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
@@ -102,7 +102,10 @@ class Reads:
         return True
 
     def put(self, connection: ClientConnection) -> None:
-        """Have what it holds parsed when it is its turn, as `take` has refused it."""
+        """Have what it holds parsed when it is its turn."""
+        if not self._spent:
+            self._spent = 1
+            asyncio.get_running_loop().call_soon(self._next)
         first = connection.held[:_PER_TURN]
         has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
         self._waiting.setdefault((connection.address, has_many), deque()).append(connection)
@@ -140,7 +143,9 @@ class ClientConnection(HttpToolsProtocol):
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
     _parts = 0
-    """Of bodies, among what was parsed last."""
+    """Of bodies, among what was parsed last, and pieces of that."""
+    _is_stalled = False
+    """Whether what is held waits for answers, not for its turn."""
     held = b""
     """What has come and is not parsed yet."""
 
@@ -193,7 +198,7 @@ class ClientConnection(HttpToolsProtocol):
     def _hold(self, data: bytes) -> None:
         is_first = not self.held
         self.held += data
-        if is_first:
+        if is_first and not self._is_stalled:
             self._reads.put(self)
         self.flow.pause_reading()
         if len(self.held) > _MOST_HELD:
@@ -206,15 +211,20 @@ class ClientConnection(HttpToolsProtocol):
             self._take(held)
 
     def _take(self, data: bytes) -> None:
-        """Parse it; of a body in many small chunks, what there is time for now."""
-        self._parts = 0
-        for at in range(0, len(data), _PIECE):
-            if self.transport.is_closing():
-                return
-            if self._parts >= _MOST_PARTS:
+        """Parse it; of a body in many small chunks, what there is time for now, and of many requests those that may
+        wait for the answers before theirs.
+        """
+        self._parts = at = 0
+        while at < len(data) and not self.transport.is_closing():
+            self._is_stalled = len(self.pipeline) >= _MOST_PIPELINED
+            if self._is_stalled or self._parts >= _MOST_PARTS:
                 self._hold(data[at:])
                 return
-            self._take_piece(data[at : at + _PIECE])
+            self._parts += 1
+            end = data.find(_HEAD_END, at, at + _PIECE)
+            end = at + _PIECE if end < 0 else end + len(_HEAD_END)
+            self._take_piece(data[at:end])
+            at = end
 
     def _take_piece(self, data: bytes) -> None:
         self._overhead += len(data)
@@ -299,7 +309,12 @@ class ClientConnection(HttpToolsProtocol):
         else:  # without uvicorn's timer for each response: `Connections` closes who sends no other request
             self.server_state.total_requests += 1
             self.flow.resume_reading()
-        if self.cycle.response_complete and not self.pipeline:
+        if self._is_stalled and len(self.pipeline) < _MOST_PIPELINED:
+            self._is_stalled = False
+            self._reads.put(self)
+        if self.held:
+            self.flow.pause_reading()  # uvicorn has resumed it
+        if self.cycle.response_complete and not self.pipeline and not self.held:
             self._connections.wait(self)
 
     def pause_writing(self) -> None:
