@@ -14,6 +14,7 @@ from support.sessions import session_with
 from support.virtual_time import VirtualTimeLoop
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.children.session import listing
 from fastmcp_aggregator.children.session.listing import CheckedList, Lists, read_catalogue
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
@@ -100,6 +101,25 @@ async def test_of_a_tools_schema_what_is_about_headers_is_found_once_and_nothing
     session = Session(lambda kind, _: {SPECS[kind].list_key: tools}, {"tools": {}})
     catalogue = await session.catalogue()
     assert catalogue.header_schemas == {"with": ABOUT_HEADERS} == session.mirrored
+
+
+async def test_schemas_are_walked_for_headers_only_where_there_may_be_some_and_not_if_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walked: list[Any] = []
+    monkeypatch.setattr(listing, "find_invalid_x_mcp_header", walked.append)
+    monkeypatch.setattr(listing, "x_mcp_header_map", lambda _: {})
+    header = {"type": "string", "x-mcp-header": "X"}
+    schemas = [
+        {"type": "object", "properties": {"x": header}},
+        {"type": "object", "properties": {f"x{number}": {} for number in range(1000)}},
+        {"type": "object", "properties": {f"x{number}": header for number in range(2000)}},
+        {"type": "object", "properties": {"\ud800": header}},
+        {"type": "object", "properties": {"x": {"default": 10**100, **header}}},
+    ]
+    tools = [{"name": str(number), "inputSchema": schema} for number, schema in enumerate(schemas)]
+    await Session(lambda kind, _: {SPECS[kind].list_key: tools}, {"tools": {}}).catalogue()
+    assert walked == [schemas[0], schemas[3], schemas[4]]
 
 
 async def test_every_kind_is_read_with_its_version_and_the_instructions() -> None:

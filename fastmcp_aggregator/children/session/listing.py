@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import X_MCP_HEADER_KEY, find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import METHOD_NOT_FOUND
+from pydantic_core import to_json
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, CacheHint, Catalogue, Component, Kind, ids_of, usable
 from fastmcp_aggregator.children.session.conformity import conforming
@@ -32,6 +34,9 @@ _MOST_INSTRUCTIONS = 64 * 1024
 """Characters."""
 _MOST_CAPABILITIES = 16 * 1024
 """Bytes: each client is told those of all servers together in its handshake."""
+_LARGEST_HEADER_SCHEMA = 64 * 1024
+"""Bytes of an input schema in which it is looked for arguments that are HTTP headers as well."""
+_HEADER_KEY = f'"{X_MCP_HEADER_KEY}"'.encode()
 _STEP = 256 * 1024
 """Bytes that are looked at in one."""
 _PARTS_AT_ONCE = 50_000
@@ -78,7 +83,7 @@ async def read_catalogue(
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
         tools = components[Kind.TOOL] = tools[:max_tools]
-    schemas = {tool["name"]: schema for tool in tools if (schema := _header_schema(tool.get("inputSchema")))}
+    schemas = await _header_schemas(tools)
     session.mirror_headers(schemas)
     hints = {kind: hint for kind, (_, hint, _) in zip(kinds, lists, strict=True) if hint is not None}
     left_out = {
@@ -112,6 +117,27 @@ def _bounded(server_key: str, capabilities: dict[str, Any]) -> dict[str, Any]:
         name: parts for name, parts in capabilities_of("server").items() if isinstance(capabilities.get(name), dict)
     }
     return {name: {part: bool(capabilities[name].get(part)) for part in parts} for name, parts in known.items()}
+
+
+async def _header_schemas(tools: Iterable[Component]) -> dict[str, dict[str, Any]]:
+    """By tool, its `_header_schema`, if it is not empty. Others have their turns in between: to walk a schema takes
+    long, and so only those are that may have any, and are not very large.
+    """
+    found = {}
+    for tool in tools:
+        text = _json(tool.get("inputSchema"))
+        if _HEADER_KEY in text and len(text) <= _LARGEST_HEADER_SCHEMA:
+            await asyncio.sleep(0)
+            if schema := _header_schema(tool["inputSchema"]):
+                found[tool["name"]] = schema
+    return found
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return to_json(value)
+    except ValueError:  # half of a surrogate pair, which has no UTF-8
+        return json.dumps(value).encode()
 
 
 def _header_schema(input_schema: Any) -> dict[str, Any]:
