@@ -71,6 +71,8 @@ _MOST_PARTS = 512
 """Parts of a body that are taken in a turn: less than a millisecond."""
 _MOST_HELD = 1024 * 1024
 """Bytes of a connection that wait to be parsed, at most."""
+_MOST_STALLED = 64 * 1024
+"""Of one whose requests are not answered, which may take long."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
@@ -201,7 +203,7 @@ class ClientConnection(HttpToolsProtocol):
         if is_first and not self._is_stalled:
             self._reads.put(self)
         self.flow.pause_reading()
-        if len(self.held) > _MOST_HELD:
+        if len(self.held) > (_MOST_STALLED if self._is_stalled else _MOST_HELD):
             self.transport.close()
 
     def parse_held(self) -> None:
