@@ -79,6 +79,9 @@ class FastCall:
         self.account = call.caller.account
         self.holder = call.caller.holder
         self.wants_progress = call.caller.wants_progress
+        session = target.child.session
+        is_told = session is not None and session.era == "modern"
+        self.capabilities = call.caller.capabilities if is_told else None
         self.target = target
         self.admission: Admission | None = None
         """The policies', if there are any."""
@@ -97,10 +100,6 @@ class FastCall:
         """Whether the fast path has no more to do with it."""
 
     # What the child is told of the caller, and the caller of the child.
-
-    @property
-    def capabilities(self) -> Mapping[str, Any] | None:
-        return self.call.caller.capabilities
 
     @property
     def log_level(self) -> str | None:
