@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator.config.documents import Location, read_json
-from fastmcp_aggregator.config.fields import kind_of
+from fastmcp_aggregator.config.fields import Fields, kind_of
 from fastmcp_aggregator.groups.models import DEFAULT_GROUP, FROM_DICT, Group, Groups, is_group_id
 from fastmcp_aggregator.naming.suggestions import closest
 
 _TEXTS = ("id", "name", "description")
 _LISTS = ("servers", "tools")
-_FLAGS = ("tool_search",)
-_FIELDS = (*_TEXTS, *_LISTS, *_FLAGS)
+_FIELDS = (*_TEXTS, *_LISTS, "tool_search")
 _MOST_LISTED = 50
 """Servers that a message names."""
 
@@ -88,15 +87,8 @@ def _group(key: str, entry: object, place: Location, servers: Collection[str]) -
     lists = {field: _texts(entry, field, place) for field in _LISTS}
     _check_servers(lists["servers"], place.at("servers"), servers)
     _check_tools(lists["tools"], place.at("tools"), lists["servers"])
-    search = _flag(entry, "tool_search", place)
+    search = Fields(entry, place).flag("tool_search")
     return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"], search)
-
-
-def _flag(entry: Mapping[str, Any], field: str, place: Location) -> bool | None:
-    value = entry.get(field)
-    if value is not None and not isinstance(value, bool):
-        place.at(field).report(f"must be true or false, without quotes, not {kind_of(value)}")
-    return value if isinstance(value, bool) else None
 
 
 def _text(entry: Mapping[str, Any], field: str, place: Location) -> str:

@@ -86,10 +86,9 @@ def run(options: argparse.Namespace) -> int:
             backup = apply(change, keeps_backup=options.name in known)
         except FileChanged as error:
             say(f"{error}. It is read again.")
-            continue
-        break
-    _tell(options, client, change, backup)
-    return FINE
+        else:
+            _tell(options, client, change, backup)
+            return FINE
 
 
 def run_uninstall(options: argparse.Namespace) -> int:
