@@ -597,6 +597,10 @@ def test_call_of_a_server_that_does_not_start_ends_with_code_3_and_says_why_once
             "the name 'fiels:echo' begins with the key of no server in the config\nDid you mean: files?",
         ),
         (
+            ["files"],
+            "'files' is a server: name one of its tools, as files:TOOL. `fastmcp-aggregator list CONFIG` shows them",
+        ),
+        (
             ["echo"],
             "the name 'echo' begins with the key of no server in the config\nThe servers are: files, git.",
         ),

@@ -124,6 +124,7 @@ def test_the_arguments_of_a_call_may_stand_before_and_after_options(line: str) -
         ("call c.json", "the following arguments are required: SERVER:TOOL"),
         ("cache", "the following arguments are required: list|clear\n"),
         ("keys", "the following arguments are required: create|list|set|revoke\n"),
+        ("accounts", "the following arguments are required: list|revoke, CONFIG\n"),
         ("completion", "the following arguments are required: bash|zsh|fish\n"),
         ("list c.json --sep _", "unrecognized arguments: --sep _"),
         ("chekc mcp.json", "'chekc' is neither a command nor a config file; did you mean `check`?"),

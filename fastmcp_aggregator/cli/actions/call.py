@@ -22,6 +22,7 @@ from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.naming.rules import CLIENT_RULES, loose
 from fastmcp_aggregator.naming.suggestions import closest
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.version import PROGRAM
 
 ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From a tool's input schema to the arguments of the call."""
@@ -79,6 +80,8 @@ def _may_own(server_key: str, name: str) -> bool:
 
 def _unknown_server(name: str, keys: Iterable[str]) -> str:
     known = list(keys)
+    if name in known:
+        return f"{name!r} is a server: name one of its tools, as {name}:TOOL. `{PROGRAM} list CONFIG` shows them"
     similar = closest(re.split(r":|__|\.", name)[0], known)
     advice = f"Did you mean: {', '.join(similar)}?" if similar else f"The servers are: {', '.join(known)}."
     return f"the name {name!r} begins with the key of no server in the config\n{advice}"

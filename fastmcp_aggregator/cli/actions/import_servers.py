@@ -182,10 +182,8 @@ def _show(
     for name, keys in _without_value(found).items():
         say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
     if found:
-        which = shlex.join(
-            [*options.files, *chain.from_iterable(("--from", client) for client in options.clients or ())]
-        )
-        command = f"{PROGRAM} import {f'{which} ' if which else ''}--output mcp.json"
+        clients = chain.from_iterable(("--from", client) for client in options.clients or ())
+        command = shlex.join([PROGRAM, "import", *options.files, *clients, "--output", "mcp.json"])
         say(f"Nothing is written. To have {_in_one(found)}: {command}")
     elif not options.files:
         say(_NOTHING_FOUND)

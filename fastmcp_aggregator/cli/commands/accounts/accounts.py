@@ -8,7 +8,7 @@ from fastmcp_aggregator.cli.parser.command import Command, action, add_config, a
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["list", "revoke"], help="what to do")
+    parser.add_argument("action", metavar="list|revoke", choices=["list", "revoke"], help="what to do")
     add_config(parser)
     parser.add_argument("server", metavar="SERVER", nargs="?", help="revoke: the server's key in it")
     parser.add_argument("--principal", metavar="NAME", help="revoke: whose account, as `list` shows it (default all)")
