@@ -22,6 +22,7 @@ from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding
 from fastmcp_aggregator.doctor.packages import unpinned
 from fastmcp_aggregator.settings.model import AggregatorSettings
+from fastmcp_aggregator.settings.sections import CallerSettings
 
 
 def examine(folder: Path, *, port: int = 0, **servers: dict[str, Any]) -> Examination:
@@ -113,6 +114,26 @@ def test_keys_for_groups_that_are_not_there_and_a_keys_file_that_cannot_be_used_
     assert [(severity, message[: len(str(keys)) + 16]) for severity, message in found()] == [
         ("error", f"{keys} $.keys[0].name:")
     ]
+
+
+def test_limits_of_callers_that_are_not_there_are_found(tmp_path: Path) -> None:
+    keys, config_file = tmp_path / "keys.json", put(tmp_path / "mcp.json", json.dumps(config(a=lean())))
+    main(["keys", "create", "ci", "--file", str(keys)])
+    own = CallerSettings(rate_limit=5)
+    callers = dict.fromkeys(("ci", "cj", "key:ci", "key:ck", "group:web", "group:webb", "jwt:https://idp#ann"), own)
+
+    def found(**more: Any) -> list[tuple[str, str]]:
+        settings = AggregatorSettings(callers=callers, port=free_port(), **more)
+        findings = examined(load_config(config_file), settings, groups={"web"}).findings
+        return [(finding.severity, finding.message) for finding in findings]
+
+    group = ("warning", "the limit of 'group:webb' is for a group that is not there")
+    assert found(keys_file=str(keys)) == [
+        group,
+        ("warning", "the limit of 'cj' is for a key that is not there"),
+        ("warning", "the limit of 'key:ck' is for a key that is not there"),
+    ]
+    assert found() == [group]
 
 
 def test_what_is_not_there_is_an_error_with_its_line(tmp_path: Path) -> None:

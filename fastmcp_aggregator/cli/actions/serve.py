@@ -74,7 +74,7 @@ def _check_address(settings: AggregatorSettings) -> None:
 
 
 def _look_at_keys(settings: AggregatorSettings, groups: Groups) -> None:
-    """Warn of keys that are for groups that are not there, or expire soon.
+    """Warn of keys and limits that are for nobody or for groups that are not there, and of keys that expire soon.
 
     Raises:
         ConfigError: the keys file cannot be used.
