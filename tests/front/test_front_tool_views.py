@@ -158,6 +158,22 @@ async def test_the_lists_that_were_searched_last_stay_indexed(monkeypatch: pytes
     assert len(made) == 10  # the first was dropped for the ninth
 
 
+async def test_of_very_long_texts_the_beginnings_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed: list[Any] = []
+
+    class Kept(tool_index.ToolRanking):
+        def __init__(self, tools: Any) -> None:
+            indexed.extend(tools)
+            super().__init__(indexed)
+
+    monkeypatch.setattr(tool_index, "ToolRanking", Kept)
+    schema = {"type": "object", "properties": {f"a{number}": {"description": "y" * 1000} for number in range(10)}}
+    tools = [{"name": f"t{number}", "description": "x" * 9000, "inputSchema": schema} for number in range(500)]
+    await tool_index.ToolIndex(hub()._directory).best_of(tools, "weather", 5)
+    assert {len(tool.description) for tool in indexed} == {2097}
+    assert {sum(map(len, tool.arguments)) for tool in indexed} == {2097}
+
+
 async def test_a_search_says_when_no_tool_fits() -> None:
     async with client(hub(tool_search=True)) as caller:
         told = (await caller.call_tool("search_tools", {"query": "bake a chocolate cake"})).content[0].text

@@ -19,6 +19,8 @@ from fastmcp_aggregator.routing.table import RouteTable
 ListedTool = Mapping[str, Any]
 
 _MOST_INDEXES = 8
+_MOST_INDEXED, _LEAST_INDEXED = 1024 * 1024, 500
+"""Characters of all tools, of which each has the same share, and of one tool at least."""
 _LONGEST_QUERY = 1000
 _LARGEST = 4000
 """Bytes of all definitions that a search tells, at most."""
@@ -110,8 +112,20 @@ def in_a_line(tool: ListedTool) -> str:
 
 
 def _digested(names: Sequence[str], texts: Sequence[tuple[str, str, ListedTool]]) -> tuple[bytes, list[Tool]]:
-    tools = [searched(*each) for each in texts]
+    share = max(_LEAST_INDEXED, _MOST_INDEXED // max(1, len(texts)))
+    tools = [_beginning(searched(*each), share) for each in texts]
     return sha256(repr((names, tools)).encode()).digest(), tools
+
+
+def _beginning(tool: Tool, most: int) -> Tool:
+    """A tool with as much of each of its texts: servers may list megabytes, of which an index takes seconds to make."""
+    left, arguments = most, []
+    for text in tool.arguments:
+        if left <= 0:
+            break
+        arguments.append(text[:left])
+        left -= len(text)
+    return tool._replace(name=tool.name[:most], description=tool.description[:most], arguments=arguments)
 
 
 def _size(tools: Sequence[ListedTool]) -> int:
