@@ -101,6 +101,7 @@ FLOODS = {
     "small calls": Flood(QUICK),
     "four callers of one address": Flood(QUICK, keys=4),
     "calls of 1 MiB": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}),
+    "answers of 9 MiB": Flood({"name": "a:big", "arguments": {"size": 9 * MIB}}),
     "lists of 2000 tools": Flood({}, "/mcp/tools/list", settings=LARGE_LIST),
     "searches in 2000 tools": Flood(
         {"name": "search_tools", "arguments": {"query": "a tool that does something"}},
