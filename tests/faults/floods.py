@@ -140,6 +140,7 @@ FLOODS = {
         QUICK, keys=0, connections=64, leaves_after=MIB, gets=None
     ),
     "bodies in chunks of a byte": Flood({"name": "a:echo", "arguments": {"text": "x" * 30_000}}, chunk=1),
+    "empty lines on a server's stderr": Flood({"name": "a:flood", "arguments": {"lines": 100_000, "length": 0}}),
     "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001, gets=None),
     "answers read slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * MIB}}, is_slow_to_read=True, gets=None),
 }

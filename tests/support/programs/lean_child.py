@@ -469,8 +469,7 @@ class Child:
         os.close(1)
 
     def call_flood(self, _: Any, arguments: dict[str, Any], __: Any) -> dict[str, Any]:
-        for _i in range(arguments["lines"]):
-            sys.stderr.write("x" * 100 + "\n")
+        sys.stderr.write(("x" * arguments.get("length", 100) + "\n") * arguments["lines"])
         return self.text({"flooded": arguments["lines"]})
 
 
