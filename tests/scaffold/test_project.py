@@ -116,6 +116,11 @@ def test_an_example_of_an_env_file_is_there_where_it_is_read(language: Language)
     assert ".env.example" not in rendered(replace(full_plan(language), hub_grade=True))  # it has my-server.toml
 
 
+def test_a_typescript_server_takes_nothing_else_from_the_env_file_of_the_folder_in_which_it_runs() -> None:
+    settings = rendered(full_plan("typescript"))["src/settings.ts"]
+    assert ("loadEnvFile" in settings, "parseEnv" in settings) == (False, True)
+
+
 @pytest.mark.parametrize("hub_grade", [False, True])
 @pytest.mark.parametrize("language", get_args(Language))
 def test_a_project_says_how_it_is_released(language: Language, hub_grade: bool) -> None:
