@@ -49,8 +49,11 @@ class Listener(socket.socket):
         raise BlockingIOError
 
     def _queue_length(self) -> int:
-        info = self.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUE_LENGTH.size)
-        length: int = _QUEUE_LENGTH.unpack(info)[0]
+        try:
+            info = self.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUE_LENGTH.size)
+            length: int = _QUEUE_LENGTH.unpack(info)[0]
+        except (OSError, struct.error):  # of a kernel that is not quite Linux
+            return 0
         return length
 
 
