@@ -265,7 +265,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
         head += f"Authorization: {authorization}\r\n" if authorization else ""
         if flood.has_session:
             head += f"Mcp-Session-Id: {await new_session(port, authorization)}\r\n"
-        if flood.path == "/mcp" and "_meta" in flood.body["params"]:
+        if flood.path == "/mcp" and not flood.has_session and "_meta" in flood.body["params"]:
             head += f"MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {flood.body['method']}\r\n"
         while True:
             try:
