@@ -27,6 +27,7 @@ from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 NOBODY = "there are no credentials"
 CLAIMS = claim_of("ann", ["web"])
 STRANGER = "the credentials are not valid"
+OLD_KEY = "the API key 0123abcd is not valid"
 
 
 async def told_of(
@@ -54,6 +55,10 @@ async def told_of(
         (401, [(b"host", b"x")], [("192.0.2.7", "/mcp", NOBODY)]),
         (401, [(b"authorization", b"Bearer x")], [("192.0.2.7", "/mcp", STRANGER)]),
         (401, [(b"x-api-key", b"x")], [("192.0.2.7", "/mcp", STRANGER)]),
+        (401, [(b"x-api-key", b"fma_0123abcd_s3cret")], [("192.0.2.7", "/mcp", OLD_KEY)]),
+        (401, [(b"authorization", b"Bearer fma_0123abcd_s3cret")], [("192.0.2.7", "/mcp", OLD_KEY)]),
+        (401, [(b"x-api-key", b"fma_s3cret_0123abcd")], [("192.0.2.7", "/mcp", STRANGER)]),
+        (401, [(b"x-api-key", b"fma_0123abcds3cret")], [("192.0.2.7", "/mcp", STRANGER)]),
         (200, [], []),
         (403, [(b"authorization", b"Bearer x")], []),
         (404, [], []),

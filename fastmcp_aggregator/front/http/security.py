@@ -46,6 +46,7 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:]*)(:[0-9]*)?")
 """A name or an address, and a port (RFC 3986, 3.2.2)."""
 _DESCRIPTION = re.compile(rb'error_description="[^"]*"')
+_KEY_ID = re.compile(KEY_PREFIX.encode() + rb"([0-9a-f]{8})_")
 NOT_FOUND = "Not Found: GET /groups lists the groups that you may use"
 """The answer to who has authenticated, of a group that is not there and of one that is others'."""
 _NOT_ADDRESSED = {
@@ -356,10 +357,17 @@ def _whose(scope: Scope) -> Holder:
 def _rejection_reason(scope: Scope, start: Message) -> str | None:
     """Why authentication has refused a request; None if it has not, or its credentials have ended since."""
     if start["status"] == 401 and not is_known(scope):
-        has_any = any(name in _CREDENTIALS for name, _ in scope["headers"])
-        return "the credentials are not valid" if has_any else NO_CREDENTIALS
+        return _why_unknown([value for name, value in scope["headers"] if name in _CREDENTIALS])
     if start["status"] == 403 and any(name == b"www-authenticate" for name, _ in start["headers"]):
         return "the token lacks a scope that is required"
     if start["status"] == 400 and any(name == b"www-authenticate" for name, _ in start["headers"]):
         return "there are two credentials that differ"
     return None
+
+
+def _why_unknown(credentials: Sequence[bytes]) -> str:
+    """Why these are nobody's. The id of an API key is not secret, and tells an operator which one is still in use."""
+    for value in credentials:
+        if found := _KEY_ID.match(value.rpartition(b" ")[2]):
+            return f"the API key {found[1].decode()} is not valid"
+    return "the credentials are not valid" if credentials else NO_CREDENTIALS
