@@ -247,6 +247,24 @@ def test_prometheus_accepts_its_files(tmp_path: Path) -> None:
     checked("promtool", "check", "rules", str(tmp_path / "alerts.yml"), str(tmp_path / "panels.yml"))
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_shares_of_failed_calls_are_nought_while_none_has_failed(tmp_path: Path) -> None:
+    dashboard = json.loads((DEPLOY / "monitoring" / "grafana-dashboard.json").read_text())
+    asked = [target["expr"].replace("$server", "a") for panel in dashboard["panels"] for target in panel["targets"]]
+    shares = [expr for expr in asked if 'outcome="error"' in expr]
+    assert len(shares) == 2
+    nought = [{"labels": "{}", "value": 1}]
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": 'fastmcp_aggregator_calls_total{server="a", outcome="ok"}', "values": "0+60x10"}],
+        "promql_expr_test": [
+            {"expr": f"count(({expr}) == 0)", "eval_time": "10m", "exp_samples": nought} for expr in shares
+        ],
+    }
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump({"rule_files": [], "tests": [case]}))
+    checked("promtool", "test", "rules", str(tmp_path / "tests.yml"))
+
+
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
 def test_nginx_accepts_its_file(tmp_path: Path) -> None:
     text = (DEPLOY / "nginx" / "hub.conf").read_text()
