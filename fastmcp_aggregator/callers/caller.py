@@ -90,6 +90,8 @@ class Caller:
         """Whether it came over HTTP."""
         self.scope: Mapping[str, Any] = scope or {}
         """That of its HTTP request; empty: there is none."""
+        self.trace_id = trace_of(meta, self.scope)
+        """Of the trace to which the request belongs; empty without one."""
         token = access_token_of(self.scope) if "user" in self.scope else None
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self.scope.get(WHILE_LET_IN, nullcontext)
@@ -133,11 +135,6 @@ class Caller:
         """What children are told that the client can do: what it has declared."""
         of_request = self._meta.get(CLIENT_CAPABILITIES_META_KEY)
         return extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
-
-    @property
-    def trace_id(self) -> str:
-        """Of the trace to which the request belongs; empty without one."""
-        return trace_of(self._meta, self.scope)
 
     def take_tasks(self, are_taken: bool) -> None:
         """Tell children that tasks are taken, or not, whatever the client has declared."""

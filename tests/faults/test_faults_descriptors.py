@@ -191,7 +191,7 @@ async def main():
 asyncio.run(main())
 """)
     unavailable = (
-        f"server 'a' failed during runtime: it is unavailable (cannot start {sys.executable!r}: all 200 file "
+        f"server 'a' failed during startup: it is unavailable (cannot start {sys.executable!r}: all 200 file "
         "descriptors are in use; raise the limit (`ulimit -n`)), next try in 3600 s"
     )
     assert told == [unavailable] * 3 + ["result", "result", "0"]
