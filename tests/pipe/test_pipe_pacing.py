@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from mcp_types import JSONRPCRequest
 from support.harness import until
 
 from fastmcp_aggregator.children.stdio.transport import PacedFlowControl, ProcessTransport
@@ -88,6 +89,19 @@ async def test_after_a_long_message_the_pipe_rests_for_what_it_takes_to_parse(le
         await reader.receive()
         assert process.is_open is is_read_on
         await until(lambda: process.is_open)
+
+
+async def test_a_server_that_asks_too_fast_is_read_more_slowly_and_only_a_flood_is_dropped() -> None:
+    process = Process()
+    transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
+    request = JSONRPCRequest(jsonrpc="2.0", id=1, method="roots/list")
+    assert all(transport.admits(request) for _ in range(1000))
+    assert process.is_open
+    assert all(transport.admits(request) for _ in range(40))
+    assert not process.is_open
+    assert not all(transport.admits(request) for _ in range(1000))
+    assert 0 < transport.tally.dropped_notifications < 1000
+    await until(lambda: process.is_open)
 
 
 LONG_TEXT = "x" * 5_000_000

@@ -1,7 +1,8 @@
 """The base class of the client transports: connection loss, and a rate limit for notifications and requests.
 
 Transports tell when the connection is lost (`lost`), which the SDK's session does not: it only fails the next request.
-Notifications pass a token bucket, so that a flood of them costs other children nothing. So do requests, and none does
+Notifications pass a token bucket, so that a flood of them costs other children nothing. So do requests: a child that
+asks too fast is read more slowly where there is a pipe to pause, and what is too much even so is dropped. None passes
 while many answers wait for the child to read them: each is a task that waits.
 """
 
@@ -35,6 +36,8 @@ _NOTIFICATION_BURST = 1000
 _NOTIFICATION_RATE = 200.0
 _MOST_UNREAD = 1000
 """Messages that wait for a child that does not read; beyond them its requests are dropped."""
+DROPPING_COSTS = 0.00015
+"""Seconds of throttling for each message dropped; one read brings some hundreds."""
 OnListChanged = Callable[[frozenset[Kind]], None]
 
 
@@ -57,8 +60,10 @@ class WatchedTransport(ClientTransport):
         """What makes the session over a reader and a writer."""
         self._notifications = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
         self._requests = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
-        self.on_excess: Callable[[], None] = lambda: None
-        """Told of each request that is dropped."""
+        self.throttle: Callable[[float], None] = lambda seconds: None
+        """Pauses the pipe for so long, if there is one."""
+        self.longest_pause = 0.0
+        """Seconds for which it is paused for a request that is too much, rather than that the request is dropped."""
         self.on_long: Callable[[int], None] = lambda size: None
         """Told of the bytes of each long message that is not the answer to a direct request."""
         self.unread: Callable[[], int] = lambda: 0
@@ -107,11 +112,15 @@ class WatchedTransport(ClientTransport):
         return False
 
     def _admits_request(self) -> bool:
-        if self.unread() < _MOST_UNREAD and self._requests.take(time.monotonic()):
-            return True
-        self._count_dropped(1)
-        self.on_excess()
-        return False
+        wait = self._requests.wait(time.monotonic())
+        if self.unread() >= _MOST_UNREAD or wait > self.longest_pause:
+            self._count_dropped(1)
+            self.throttle(DROPPING_COSTS)
+            return False
+        self._requests.spend(1)
+        if wait:
+            self.throttle(wait)
+        return True
 
     async def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
         """What is parsed in place of a line: of one with too many parts nothing is, unless it is passed on as it is."""

@@ -3,7 +3,8 @@
 - A line that is no message is ignored and counted; at most one a second is logged, and a child that writes more than a
   thousand a minute is taken for broken. If its head says which call it was to answer, that call fails.
 - A message over the size limit becomes an error for the call that it answers, where its head tells which one that is.
-- A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled.
+- A notification beyond the rate limit is dropped, unparsed if its text tells what it is; the pipe is throttled. For a
+  request beyond it the pipe is paused; one that would take long is dropped.
 - A notification or request of more than 4 MiB is dropped: one of 100 MB would keep everybody waiting. After any other
   long message that is no answer on the fast path, the pipe is throttled by what parsing takes.
 """
@@ -16,7 +17,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from mcp import ClientSession
@@ -24,7 +24,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 from typing_extensions import Unpack
 
 from fastmcp_aggregator.children.process.process import ChildProcess
-from fastmcp_aggregator.children.session.transport import WatchedTransport
+from fastmcp_aggregator.children.session.transport import DROPPING_COSTS, WatchedTransport
 from fastmcp_aggregator.message_streams import FlowControl, MessageReader, MessageWriter, encode
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 JUNK_PER_MINUTE = 1000
 _TOO_LARGE = "response too large"
 _NOT_READABLE = "response is not valid JSON-RPC"
-_DROPPING_COSTS = 0.00015
-"""Seconds of throttling for each notification dropped; one read brings some hundreds."""
+_LONGEST_PAUSE = 0.25
+"""Seconds: fifty requests ahead of what a child may ask, from clients that each wait for their answer."""
 _UNASKED_LIMIT = 4 * 1024**2
 """Bytes of a message that is no answer."""
 _LONG_COSTS = 4e-8
@@ -93,7 +93,8 @@ class ProcessTransport(WatchedTransport):
         self._junk_allowed = TokenBucket(burst=JUNK_PER_MINUTE, rate=JUNK_PER_MINUTE / 60)
         self._reports_allowed = TokenBucket(burst=1, rate=1)
         self._flow = PacedFlowControl(process)
-        self.on_excess = partial(self._flow.throttle, _DROPPING_COSTS)
+        self.throttle = self._flow.throttle
+        self.longest_pause = _LONGEST_PAUSE
         self.on_long = lambda size: self._flow.throttle(size * _LONG_COSTS)
 
     @asynccontextmanager
@@ -142,7 +143,7 @@ class ProcessTransport(WatchedTransport):
         kept = [line for line in lines if not _can_be_dropped(line)]
         if len(kept) < len(lines):
             dropped = len(lines) - len(kept)
-            self._flow.throttle(dropped * _DROPPING_COSTS)
+            self._flow.throttle(dropped * DROPPING_COSTS)
             self._count_dropped(dropped)
         return kept
 
