@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
@@ -345,6 +346,16 @@ def test_rates_and_times_are_those_between_the_samples() -> None:
     assert rows_of([]) == []
 
 
+def test_nothing_that_an_instance_says_of_keys_reaches_the_terminal_as_it_is() -> None:
+    key = {"id": "\x1b]0;id\x07", "name": "ann\x1b[2J", "expires": "\x1b[31m2027"}
+    console = Console(width=160, file=StringIO(), color_system=None)
+    console.print(table_of(Instance("http://h"), [replace(sample(10, 1), expiring_keys=[key])], None))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "\x1b" not in text
+    assert "the key \\x1b]0;id\\x07 of ann\\x1b[2J expires on \\x1b[31m2027" in text
+
+
 @pytest.mark.parametrize(("since", "shown"), [(None, ""), (59, "59 s"), (120, "2 min"), (7200, "2 h"), (200000, "2 d")])
 def test_a_table_for_a_terminal_has_the_same_and_the_trouble_of_the_moment(since: float | None, shown: str) -> None:
     samples = [sample(10, 1), sample(20, 5000, since=since, last_error="it \x1b[31mleft\nand more")]
@@ -410,6 +421,15 @@ def site(**answers: tuple[int, bytes]) -> Iterator[str]:
         ({}, "is not an aggregator: it has no /status"),
         ({"status": (200, b"hello")}, "is not an aggregator: its /status is not that of one"),
         ({"status": (200, b'{"servers": 5, "ready": true}')}, "is not an aggregator: its /status is not that of one"),
+        ({"status": (200, b'{"servers": {"a": 5}, "ready": true}')}, "its /status is not that of one"),
+        (
+            {"status": (200, b'{"servers": {}, "ready": true, "refused_files": {"keys": "x"}}')},
+            "its /status is not that of one",
+        ),
+        (
+            {"status": (200, b'{"servers": {}, "ready": true, "expiring_keys": ["ann"]}')},
+            "its /status is not that of one",
+        ),
         ({"status": (302, b"")}, "answers with the HTTP status 302"),
         ({"status": (403, b"")}, "answers with the HTTP status 403"),
     ],

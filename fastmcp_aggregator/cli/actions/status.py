@@ -208,7 +208,8 @@ def _notices(sample: Sample) -> Iterator[str]:
         problem = printable(" ".join(str(about.get("problem") or "its log says why").split()))
         yield f"the {what} file has been refused for {duration(about.get('since'))}, and {instead}: {problem}"
     for key in sample.expiring_keys[:_MOST_KEYS]:
-        yield f"the key {key.get('id')} of {key.get('name')} expires on {str(key.get('expires'))[:10]}"
+        expires = str(key.get("expires"))[:10]
+        yield printable(f"the key {key.get('id')} of {key.get('name')} expires on {expires}")
     if len(sample.expiring_keys) > _MOST_KEYS:
         yield "More keys expire soon: fastmcp-aggregator keys list"
 

@@ -93,8 +93,9 @@ class Instance:
             )
         try:
             document = json.loads(status)
-            servers, is_ready = dict(document["servers"]), bool(document["ready"])
-            refused, expiring = dict(document.get("refused_files") or {}), list(document.get("expiring_keys") or [])
+            servers, is_ready = _objects(dict(document["servers"])), bool(document["ready"])
+            refused = _objects(dict(document.get("refused_files") or {}))
+            expiring = [dict(key) for key in document.get("expiring_keys") or []]
         except (ValueError, KeyError, TypeError):
             raise InstanceError(
                 f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
@@ -178,6 +179,15 @@ def base_of(url: str) -> str:
         raise UsageError("the URL must have neither a password nor a query; give the API key with --api-key-file FILE")
     path = parts.path.rstrip("/").removesuffix("/mcp")
     return f"{parts.scheme}://{parts.netloc}{path}"
+
+
+def _objects(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The same, each surely an object.
+
+    Raises:
+        TypeError, ValueError: one is none.
+    """
+    return {key: dict(about) for key, about in found.items()}
 
 
 def calls_of(metrics: str) -> dict[str, ServerCalls]:
