@@ -12,6 +12,9 @@ import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from mcp import Client
 from mcp.client.sse import sse_client
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from support.harness import PATIENCE, config, lean, talking, until
 from support.memory import build_aggregator
 from support.serving import served
@@ -95,6 +98,18 @@ async def test_who_has_the_address_of_another_program_is_told_the_right_one() ->
         for path in ("/groups/web", "/groups/web/", "/groups/web/sse"):
             assert await told("GET", path) == words.format("/groups/web", "/groups/web")
         assert await told("GET", "/groups/none") == NOT_FOUND
+
+
+async def test_a_route_of_the_embedding_program_says_in_its_own_words_what_it_has_not() -> None:
+    app = hub()
+
+    @app.custom_route("/orders", methods=["GET"])
+    async def orders(_: Request) -> Response:
+        raise HTTPException(404, "no such order", {"X-Order": "none"})
+
+    async with served(app) as front, front.browser() as http:
+        answer = await http.get("/orders")
+    assert (answer.status_code, answer.text, answer.headers["x-order"]) == (404, "no such order", "none")
 
 
 async def test_nobody_gets_in_without_credentials() -> None:

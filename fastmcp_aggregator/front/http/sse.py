@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.background import BackgroundTask
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -58,10 +60,12 @@ def sse_routes(app: FastMCP[Any], path: str, policies: Policies, group_id: str) 
 
 def where_mcp_is(path: str, *, has_sse: bool) -> Callable[[Request, Exception], Awaitable[Response]]:
     """The answer to requests of addresses where nothing is: many clients are given those of other programs, such as
-    `/sse`.
+    `/sse`. What a route says in its own words stays.
     """
 
-    async def answer(request: Request, _: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException) and error.detail != HTTPStatus.NOT_FOUND.phrase:
+            return PlainTextResponse(error.detail, error.status_code, error.headers)
         base = request.scope.get("root_path", "") + path
         old = f"; for clients that know only SSE: {base.rstrip('/')}/sse" if has_sse else ""
         return PlainTextResponse(f"Not Found: the MCP endpoint is {base}{old}", 404)
