@@ -119,7 +119,7 @@ class ProviderTokens(JWTVerifier):
         except TimeoutError:
             logger.debug("a token cannot be checked: the provider's keys have not come within %g s", _PATIENCE)
             return None
-        except RecursionError:  # JSON that is nested very deep, in the head or in the claims
+        except (RecursionError, OverflowError):  # JSON that is nested very deep; an expiry that is infinite
             return None
         if found is None or not _has_term(found) or not _names_somebody(found):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
@@ -187,6 +188,7 @@ async def test_a_key_tells_whose_it_is_and_its_groups_and_stays_out_of_the_token
         ({"exp": 253402300799}, True),
         ({"exp": int(time.time() * 1000)}, False),  # milliseconds
         ({"exp": 10**400}, False),
+        ({"exp": math.inf}, False),  # what 1e999 is read as
         ({"nbf": int(time.time()) + 3600}, False),
         ({"nbf": "soon"}, False),
         ({"pair": OTHER_PAIR}, False),
