@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def warnings_of_keys(settings: AggregatorSettings, groups: Container[str]) -> It
     yield from _limits_of_no_group(settings, groups)
     if settings.keys_file is None:
         return
-    keys = read_keys(Path(settings.keys_file).expanduser())
+    path = Path(settings.keys_file).expanduser()
+    keys = read_keys(path)
     for key in keys:
         for unknown in sorted(group for group in key.groups or () if group not in groups):
             message = f"the key {key.id} of {key.name!r} is for the group {unknown!r}, which is not there"
@@ -32,7 +34,8 @@ def warnings_of_keys(settings: AggregatorSettings, groups: Container[str]) -> It
     yield from _limits_of_no_key(settings, {key.name for key in keys})
     for key in expiring(keys):
         message = f"the key {key.id} of {key.name!r} expires on {key.expires:%Y-%m-%d}"
-        yield Finding("warning", None, f"{message}; to give it more days: {PROGRAM} keys set {key.id} --days N")
+        more = f"{PROGRAM} keys set {key.id} --file {shlex.quote(str(path))} --days N"
+        yield Finding("warning", None, f"{message}; to give it more days: {more}")
 
 
 def _limits_of_no_group(settings: AggregatorSettings, groups: Container[str]) -> Iterator[Finding]:
