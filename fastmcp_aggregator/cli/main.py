@@ -32,8 +32,8 @@ _COMMANDS_OF_OTHERS = {
     "run": "serve",
     "start": "serve",
     "tools": "list",
-    "version": "--version",
     "validate": "check",
+    "version": "--version",
 }
 """What other programs call our commands."""
 

@@ -24,7 +24,7 @@ def publish_uri(item: Any, publish: Callable[[str], str]) -> Any:
 
 
 def _text_of(value: Any) -> str:
-    """The same for equal values. To compare each with each takes long where two servers list very much."""
+    """The same for values that JSON writes alike. To compare each with each takes long where two list very much."""
     return json.dumps(value, sort_keys=True)
 
 
