@@ -301,9 +301,16 @@ def test_check_connect_starts_the_others_when_a_variable_has_no_value(run: Run) 
     assert run("check", "--connect", "--no-strict", good=lean(), bad=WITHOUT_VALUE).code == 0
 
 
+def test_check_says_nothing_of_logins_of_servers_that_are_not_there(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"servers": {"gone": {"oauth": true}}}')
+    ended = run("check", "--settings", str(tmp_path / "settings.json"), good=lean())
+    assert "logins" not in ended.out
+    assert not ended.out.endswith("\n\n")
+
+
 def test_check_tells_which_servers_are_not_shared_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {"plain": lean(), "here": {**lean(), "cwd": "."}, "memory": {"command": "server-memory"}}
-    assert "\nNot shared by all clients that attach: here, memory\n" in run("check", **entries).out
+    assert "\nWith `attach`, not shared by all clients: here, memory\n" in run("check", **entries).out
     monkeypatch.setenv("FASTMCP_AGGREGATOR_ISOLATION", "auto")
     assert "\nNot shared by all clients, where there are several: here, memory\n" in run("check", **entries).out
     ended = run("check", "--all", **entries)

@@ -59,6 +59,10 @@ def test_a_summary_counts_what_is_served_and_names_what_failed() -> None:
     assert summary_of([FILES, CLOCK]) == "2 of 2 servers running, 13 tools, 4 resources, 2 templates, 1 prompt"
     assert summary_of([FILES, GIT]).startswith("1 of 2 servers running, 12 tools,")
     assert summary_of([FILES, GIT]).endswith("; failed: git")
+    asleep = [replace(one, state=ChildState.SLEEPING) for one in (CLOCK, FILES)]
+    assert summary_of([FILES, *asleep[:1]]).startswith("1 of 2 servers running, 1 starts when called, 13 tools,")
+    told = "0 of 3 servers running, 2 start when called, 13 tools, 4 resources, 2 templates, 1 prompt; failed: git"
+    assert summary_of([*asleep, GIT]) == told
     assert summary_of([GIT]) == "0 of 1 server running, 0 tools, 0 resources, 0 prompts; failed: git"
 
 

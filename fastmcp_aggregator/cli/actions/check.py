@@ -83,8 +83,9 @@ class _Checked:
     @property
     def not_shared(self) -> str:
         """The heading of servers that not all clients share."""
-        whose = ", where there are several" if "isolation" in self.settings.model_fields_set else " that attach"
-        return f"Not shared by all clients{whose}:"
+        if "isolation" in self.settings.model_fields_set:
+            return "Not shared by all clients, where there are several:"
+        return "With `attach`, not shared by all clients:"
 
     def targets(self) -> Iterator[tuple[str, str, str]]:
         for key, server in self.config.servers.items():
@@ -133,10 +134,10 @@ def _check(options: argparse.Namespace, checked: _Checked) -> int:
     """Tell what is found of the servers, also if the entries of some of them cannot be used."""
     if not options.json:
         told = _in_full if options.all else _in_brief
-        put_lines(map(str.rstrip, told(checked, _fine(checked.settings, connects=options.connect))))
+        put_lines(map(str.rstrip, told(checked, _fine(checked, connects=options.connect))))
     if options.connect:
         return run_command(_connect(checked, as_json=options.json, shows_all=options.all))
-    if _has_logins(checked.settings):
+    if _has_logins(checked):
         return run_command(_tell_logins(checked, as_json=options.json))
     if options.json:
         put_json({**_document(checked), "logins": {}})
@@ -162,16 +163,17 @@ async def _logins(checked: _Checked, also: Sequence[str]) -> tuple[dict[str, Any
     return {key: asdict(report) for key, report in reports.items()}, list(told(reports))
 
 
-def _fine(settings: AggregatorSettings, *, connects: bool) -> str:
+def _fine(checked: _Checked, *, connects: bool) -> str:
     """What is said if nothing is found. What else there is to tell comes below it."""
-    if _has_logins(settings):
+    if _has_logins(checked):
         return _FINE_BUT_LOGINS
     return _FINE_FILES if connects else _FINE
 
 
-def _has_logins(settings: AggregatorSettings) -> bool:
+def _has_logins(checked: _Checked) -> bool:
     """Whether a server has OAuth, for which there is an authorization server to ask."""
-    return any(own.oauth is not None for own in settings.servers.values())
+    servers = checked.settings.servers
+    return any(key in servers and servers[key].oauth is not None for key in checked.config.servers)
 
 
 def _problems(problems: Sequence[ConfigProblem], config: str) -> list[dict[str, Any]]:

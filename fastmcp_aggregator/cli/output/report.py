@@ -68,9 +68,12 @@ def line_of(status: ServerStatus) -> str:
 
 def summary_of(statuses: Iterable[ServerStatus]) -> str:
     known = list(statuses)
-    running = [status for status in known if is_running(status)]
+    served = [status for status in known if is_running(status)]
+    asleep = sum(status.state is ChildState.SLEEPING for status in served)
     failed = [status.server_key for status in known if not is_running(status)]
-    summary = f"{len(running)} of {counted(len(known), 'server')} running, {counts_of(running)}"
+    parts = [f"{len(served) - asleep} of {counted(len(known), 'server')} running"]
+    parts += [f"{asleep} {'starts' if asleep == 1 else 'start'} when called"] if asleep else []
+    summary = ", ".join([*parts, counts_of(served)])
     return f"{summary}; failed: {', '.join(failed)}" if failed else summary
 
 
