@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from collections.abc import Callable
 
 import pytest
+from anyio import EndOfStream
 from mcp.shared.exceptions import MCPError
+from support.doubles import NoFlowControl
 from support.harness import PATIENCE
 from support.sessions import session_with
+from support.virtual_time import elapsed
 
+from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.settings.options import EndpointOptions
 
 LIMIT = 64 * 1024
@@ -101,3 +107,42 @@ async def test_answers_to_a_child_that_asks_without_end_and_reads_none_are_bound
     async with session_with(entry, era="legacy") as opened:
         assert await asyncio.wait_for(opened.request("flood", {}), PATIENCE) == {}
         assert len(asyncio.all_tasks()) < 1200
+
+
+class Process(NoFlowControl):
+    """A process whose pipe is fed and ended by hand."""
+
+    server_key = "a"
+    write: Callable[[list[bytes]], None]
+    end: Callable[[], None]
+
+    def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None], _: object) -> None:
+        self.write, self.end = on_lines, on_end
+
+
+async def test_a_connection_is_lost_once_all_that_came_before_its_end_was_delivered() -> None:
+    process = Process()
+    transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
+    with transport.reader(NoFlowControl(), lambda _: None) as reader:
+        transport._attach(reader)
+        line = json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"text": "x,"}}).encode()
+        process.write([line, line])
+        process.end()
+        for _ in range(2):
+            assert not transport.lost.is_set()
+            await reader.receive()
+        with pytest.raises(EndOfStream):
+            await reader.receive()
+        assert transport.lost.is_set()
+
+
+def test_a_connection_that_nobody_reads_is_lost_a_second_after_its_end() -> None:
+    async def end() -> None:
+        process = Process()
+        transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
+        with transport.reader(NoFlowControl(), lambda _: None) as reader:
+            transport._attach(reader)
+            process.end()
+            await transport.lost.wait()
+
+    assert elapsed(end()) == 1

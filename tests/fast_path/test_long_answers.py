@@ -25,6 +25,9 @@ CONTENT: dict[str, Any] = {
     "of no kind": {"x": TEXT, "uri": 7},
 }
 
+QUOTES = 'ü"' * (2 * LONG)
+"""As JSON it takes several turns to look at."""
+
 
 @pytest.mark.parametrize("fast_path", [True, False])
 @pytest.mark.parametrize("modern", [False, True])
@@ -108,3 +111,25 @@ async def test_a_long_answer_to_a_call_that_is_cancelled_meanwhile_is_dropped(mo
         scripts["a"].life.child.reply = usual  # type: ignore[method-assign]
         assert await client.call("a:echo")
         is_quiet(app)
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_long_answer_of_a_server_that_ends_at_once_arrives(fast_path: bool) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), fast_path=fast_path)
+    scripts = scripted(app)
+    async with app, connected(app) as client:
+        await client.call("a:echo")
+        life = scripts["a"].life
+        answer_with(scripts, json.dumps({"content": [{"type": "text", "text": QUOTES}]}, ensure_ascii=False).encode())
+        answering = life.child.reply
+
+        def answer_and_end(request_id: Any, result: Any) -> None:
+            answering(request_id, result)
+            life.die(0)
+
+        life.child.reply = answer_and_end  # type: ignore[method-assign]
+        sent = client.send("tools/call", {"name": "a:echo", "arguments": {}})
+        answer = await asyncio.wait_for(sent, PATIENCE)
+        assert answer.get("error") is None
+        assert answer["result"]["content"][0]["text"] == QUOTES
+        assert await client.call("a:echo")

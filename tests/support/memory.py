@@ -14,6 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,12 +143,7 @@ class MemoryTransport(WatchedTransport):
     async def connect_session(self, *, transport_options: Any = None, **kwargs: Any) -> AsyncIterator[ClientSession]:
         session_kwargs: SessionKwargs = kwargs  # type: ignore[assignment]
         with self.reader(NoFlowControl(), self._count_junk) as reader:
-
-            def end() -> None:
-                reader.feed_end()
-                self.lost.set()
-
-            self._life.attach(reader.feed, end)
+            self._life.attach(reader.feed, partial(self.end, reader))
             async with self.session_class(reader, MessageWriter(self._life), **session_kwargs) as session:
                 yield session
 

@@ -38,6 +38,8 @@ _MOST_UNREAD = 1000
 """Messages that wait for a child that does not read; beyond them its requests are dropped."""
 DROPPING_COSTS = 0.00015
 """Seconds of throttling for each message dropped; one read brings some hundreds."""
+_DELIVERY_BOUND = 1.0
+"""Seconds in which what a child has written before its end is to be delivered."""
 OnListChanged = Callable[[frozenset[Kind]], None]
 
 
@@ -83,17 +85,34 @@ class WatchedTransport(ClientTransport):
     def reader(self, flow: FlowControl, on_invalid: Callable[[bytes], None]) -> Iterator[MessageReader]:
         """What the session reads from, without the answers to direct requests."""
         direct = self.direct
+
+        def end() -> None:
+            if direct is not None:
+                direct.close()
+            self.lost.set()
+
         checked = partial(self._checked, on_invalid)
         reading = partial(
-            MessageReader, flow, on_invalid, self.admits, checked=checked, unchecked_bytes=ANSWER_PARTS_LIMIT
+            MessageReader,
+            flow,
+            on_invalid,
+            self.admits,
+            checked=checked,
+            unchecked_bytes=ANSWER_PARTS_LIMIT,
+            on_end=end,
         )
         if direct is None:
             yield reading(questionable=JSONRPCNotification)
             return
         try:
-            yield reading(take=direct.take, on_end=direct.close)
+            yield reading(take=direct.take)
         finally:
             direct.close()
+
+    def end(self, reader: MessageReader) -> None:
+        """The child has ended: the connection is lost once all that it wrote is delivered, a long answer in turns."""
+        reader.feed_end()
+        asyncio.get_running_loop().call_later(_DELIVERY_BOUND, self.lost.set)
 
     def admits(self, message: object) -> bool:
         """Whether the session gets a message: its answers always, notifications and requests unless there are too many.

@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastmcp.client.transports.base import SessionKwargs, TransportOptions
 from mcp import ClientSession
@@ -119,20 +120,17 @@ class ProcessTransport(WatchedTransport):
     def _attach(self, reader: MessageReader) -> None:
         """Read what the process writes from now on."""
 
-        def end() -> None:
-            reader.feed_end()
-            self.lost.set()
-
         def refuse(head: bytes, tail: bytes | None) -> None:
             limit = self._process.line_limit_mib
             answer = _too_large(head, tail, limit)
             if answer is None:
                 self.why_lost = f"{_TOO_LARGE}: it wrote a line of more than {limit} to its stdout"
-                end()
+                reader.feed_end()
+                self.lost.set()
             else:
                 reader.feed([answer])
 
-        self._process.attach(lambda lines: reader.feed(self._without_excess(lines)), end, refuse)
+        self._process.attach(lambda lines: reader.feed(self._without_excess(lines)), partial(self.end, reader), refuse)
 
     def _without_excess(self, lines: list[bytes]) -> list[bytes]:
         """The lines that are to be parsed. A single one is left to `admits`: a flood comes in batches."""
