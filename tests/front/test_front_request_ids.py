@@ -17,6 +17,7 @@ from support.memory import build_aggregator
 from support.serving import Served, served
 
 from fastmcp_aggregator.access.principal import Principal
+from fastmcp_aggregator.front.fast_path.http import Exchange
 from fastmcp_aggregator.front.stdio.conversation import Conversation
 from fastmcp_aggregator.message_streams import encode, read_message
 
@@ -47,7 +48,7 @@ def answer_in(response: httpx2.Response) -> Any:
 
 
 @pytest.mark.parametrize("fast_path", [True, False])
-@pytest.mark.parametrize("again", [7, "7"])
+@pytest.mark.parametrize("again", [7, "7", "07", " +7"])
 async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
     app = build_aggregator(config(a=lean()), fast_path=fast_path)
     async with served(app) as front, front.browser() as http:
@@ -64,6 +65,35 @@ async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
         assert answer_in(refused)["error"]["code"] == -32600
         await post(request(8, {"name": "a:release"}))
         assert json.loads(answer_in(await held)["result"]["content"][0]["text"])["held"] == {"n": 1}
+
+
+@pytest.mark.parametrize("again", [7, "07"])
+async def test_in_a_session_that_is_known_at_two_addresses(again: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the gate they are two callers: both requests are served, and neither ends what is the other's."""
+    monkeypatch.setattr(Exchange, "patience", PATIENCE)
+    app = build_aggregator(config(a=lean()), fast_path=True)
+    elsewhere = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(local_address="127.0.0.2"), timeout=PATIENCE)
+    async with served(app) as front, front.browser() as http, elsewhere:
+        headers = await session_of(front, http)
+        before = app._backend.path_counts.answered
+
+        async def post(message: Any, over: httpx2.AsyncClient) -> httpx2.Response:
+            return await over.post(front.url, json=message, headers=headers, timeout=PATIENCE)
+
+        held = asyncio.create_task(post(request(7, HELD), http))
+        await until(lambda: app.health()["a"].in_flight == 1)
+        cancellable = app._pipeline.fast_path._cancellable
+        entries = dict(cancellable)
+        assert len(entries) == 1
+        answered = await post(request(again, ECHO), elsewhere)
+        assert json.loads(answer_in(answered)["result"]["content"][0]["text"])["arguments"] == {"n": 2}
+        assert cancellable == entries
+        await post(request(8, {"name": "a:release"}), http)
+        assert json.loads(answer_in(await held)["result"]["content"][0]["text"])["held"] == {"n": 1}
+        assert not cancellable
+        assert app._backend.path_counts.answered == before + 2
+        assert app._backend.path_counts.declined["id in use"] == 1
+        assert app._pipeline.in_flight._count == 0
 
 
 async def test_who_knows_a_session_of_another_keeps_none_of_its_ids_busy(tmp_path: Path) -> None:

@@ -277,8 +277,9 @@ class FastPath:
         params = _known_params(request.params)
         meta = params.get("_meta", {})
         _require_envelope(request.method, params, meta, sender)
-        self._require_usual()
         request_id = raw_json.read_id(request.id)
+        key = self._cancellation_key(request_id, sender)
+        self._require_usual()
         caller = Caller(
             sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
         )
@@ -301,9 +302,9 @@ class FastPath:
         # From here on it is not declined any more.
         self.in_flight.begin()
         fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
-        if sender.scope is not None and not sender.is_modern:  # another request of the session may cancel it
-            fast.key = sender.connection, coerce_request_id(request_id)
-            self._cancellable[fast.key] = fast
+        if key is not None:
+            self._cancellable[key] = fast
+            fast.key = key
         try:
             if stack.policies or stack.recorders or refusal is not None:
                 fast.admission = stack.admit_now(call, refusal)
@@ -317,6 +318,15 @@ class FastPath:
             child.calls.release(caller.holder)
             fast.take_over("not sent")
         return fast
+
+    def _cancellation_key(self, request_id: RequestId, sender: Sender) -> Hashable:
+        """What another request of its session can cancel a call by; None: none can."""
+        if sender.scope is None or sender.is_modern:
+            return None
+        key = sender.connection, coerce_request_id(request_id)
+        if key in self._cancellable:  # the gate lets that pass where a session is known at two addresses
+            raise Declined("id in use")
+        return key
 
     def _reject(self, fast: FastCall, error: Exception, refusal: ChildServerError | None) -> None:
         """A call is not let pass by a policy, or is refused by its child's side, which then has no slot for it."""
@@ -370,10 +380,9 @@ class FastPath:
         return refusal
 
     def _ended(self, fast: FastCall) -> None:
+        self._cancellable.pop(fast.key, None)
         if self.talkers.known or fast.taken_over:
             self.talkers.ended(_component(fast.call.method, fast.call.params), has_talked=fast.taken_over in TALKED)
-        if fast.key is not None:
-            del self._cancellable[fast.key]
         if fast.taken_over:
             self._counts.taken_over[fast.taken_over] += 1
         else:

@@ -33,6 +33,7 @@ from time import perf_counter, thread_time
 from typing import Any
 from weakref import WeakValueDictionary
 
+from mcp.shared.dispatcher import coerce_request_id
 from mcp_types import JSONRPCError, RequestId
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
@@ -280,23 +281,23 @@ class RequestsOfSessions:
     """
 
     def __init__(self) -> None:
-        self._over: dict[tuple[Holder, bytes, str], asyncio.Event | None] = {}
+        self._over: dict[tuple[Holder, bytes, RequestId], asyncio.Event | None] = {}
         """Of each, what is set when it is over, if somebody waits for that."""
 
     async def begin(self, holder: Holder, session: bytes, request_id: RequestId) -> bool:
         """A request begins; False: another one has its id."""
-        key = holder, session, str(request_id)
+        key = holder, session, coerce_request_id(request_id)
         if key in self._over and not await self._is_over_soon(key):
             return False
         self._over[key] = None
         return True
 
     def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
-        over = self._over.pop((holder, session, str(request_id)))
+        over = self._over.pop((holder, session, coerce_request_id(request_id)))
         if over is not None:
             over.set()
 
-    async def _is_over_soon(self, key: tuple[Holder, bytes, str]) -> bool:
+    async def _is_over_soon(self, key: tuple[Holder, bytes, RequestId]) -> bool:
         try:
             async with asyncio.timeout(_REUSE_BOUND):
                 while key in self._over:
