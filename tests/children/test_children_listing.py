@@ -345,21 +345,24 @@ def test_lists_that_change_all_the_time_are_read_at_once_at_first_and_seldom_the
     assert later == first
 
 
+def long_lists(count: int, **more: Any) -> tuple[Lists, Any]:
+    """Those of a child with so many resources, and its session."""
+    resources = [{**each, **more} for each in named(Kind.RESOURCE, *(f"x://{number}" for number in range(count)))]
+    session = Session(lambda kind, _: {"resources": resources} if kind is Kind.RESOURCE else {}, {"resources": {}})
+    return Lists("a", 1000, lambda _, catalogue: catalogue), session
+
+
 def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
     """So that one server's take no more of the time of all than another's."""
 
     async def times_read(count: int, **more: Any) -> int:
-        resources = [{**each, **more} for each in named(Kind.RESOURCE, *(f"x://{number}" for number in range(count)))]
-        session: Any = Session(
-            lambda kind, _: {"resources": resources} if kind is Kind.RESOURCE else {}, {"resources": {}}
-        )
-        lists = Lists("a", 1000, lambda _, catalogue: catalogue)
+        lists, session = long_lists(count, **more)
         loop, read = asyncio.get_running_loop(), 0
         await lists.read(session)
         ends = loop.time() + 600
         while loop.time() < ends:
             await asyncio.sleep(lists.pause())
-            await lists.read(session)
+            await lists.read_again(session)
             read += 1
         return read
 
@@ -370,6 +373,13 @@ def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
     assert 125 < short < 135
     assert 20 < many < 30
     assert 20 < deep < 30
+
+
+async def test_a_change_of_long_lists_is_read_soon_however_often_their_server_was_started() -> None:
+    lists, session = long_lists(40_000)
+    for _ in range(10):
+        await lists.read(session)
+    assert lists.pause() < 1
 
 
 async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> None:

@@ -328,9 +328,7 @@ class Lists:
         offered = await read_catalogue(
             self._key, session, version=self._times_read, max_tools=self._max_tools, checked=self._checked
         )
-        parts = sum(each.parts for each in self._checked.values())
-        self._readings.spend(max(0.0, parts / _PARTS_AT_ONCE - 1))
-        await _let_others_go_on(parts)
+        await _let_others_go_on(self._parts)
         return offered.reduced_to(self._screen(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
@@ -367,7 +365,12 @@ class Lists:
         except (MCPError, TimeoutError) as error:
             logger.warning("server %r changed its lists, but cannot list: %s", self._key, describe(error))
             return None
+        self._readings.spend(max(0.0, self._parts / _PARTS_AT_ONCE - 1))
         return catalogue, told
+
+    @property
+    def _parts(self) -> int:
+        return sum(each.parts for each in self._checked.values())
 
     async def _hear(self, session: ChildSession, is_open: asyncio.Event) -> None:
         try:
