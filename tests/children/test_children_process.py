@@ -628,11 +628,15 @@ async def test_of_a_process_that_floods_stderr_all_is_read_by_and_by_and_its_end
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fastmcp_aggregator.children.process.stderr._MOST_A_SECOND", 1_000_000)
+    paused, later = list[float](), ChildProcess._read_stderr_later
+
+    def read_later(process: ChildProcess, seconds: float) -> None:
+        paused.append(seconds)
+        later(process, seconds)
+
+    monkeypatch.setattr(ChildProcess, "_read_stderr_later", read_later)
     code = "import os; os.write(2, b'\\n' * 300_000 + b'last\\n')"
     process = await ChildProcess.spawn(StdioServer(key="x", label="x", command=sys.executable, args=("-c", code)))
-    paused = list[float]()
-    later = process._read_stderr_later
-    monkeypatch.setattr(process, "_read_stderr_later", lambda seconds: (paused.append(seconds), later(seconds)))
     await until(lambda: process.stderr.tail() and process.stderr.tail()[-1] == "last")
     await process.stop()
     assert process.stderr.dropped_lines == 300_001 - 1000
