@@ -67,10 +67,12 @@ class Connections:
         self.wait(connection)
         return True
 
-    def wait(self, connection: SharedConnection) -> None:
-        """It has no request now."""
+    def wait(self, connection: SharedConnection, *, anew: bool = True) -> None:
+        """It has no request now; if that is not `anew`, its time goes on."""
         if connection in self._all:
-            self._waiting.setdefault(connection.address, {})[connection] = self._clock()
+            of_address = self._waiting.setdefault(connection.address, {})
+            if anew or connection not in of_address:
+                of_address[connection] = self._clock()
 
     def work(self, connection: SharedConnection) -> None:
         """A request on it is to be answered."""

@@ -10,7 +10,7 @@ import uvicorn
 from support.harness import until
 from uvicorn.server import ServerState
 
-from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.connections import HEAD_BOUND, Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.server import ClientConnection, Reads, WholeResponses
@@ -34,6 +34,9 @@ class Socket(asyncio.Transport):
         self.written.append(bytes(data))
 
     def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
         self.is_closed = True
 
     def is_closing(self) -> bool:
@@ -346,6 +349,64 @@ async def test_a_body_in_many_small_chunks_is_parsed_by_and_by_and_whoever_bring
         flood.data_received(b"2\r\nyz\r\n0\r\n\r\n")
     await until(lambda: len(got) == 21)
     assert sorted(got) == [4] + [20_002] * 20
+
+
+@pytest.mark.parametrize(
+    ("behind", "more"), [(b"", b"1\r\nx\r\n"), (b"0\r\n\r\n", b"\r\n"), (b"0\r\n\r\n" + HEAD[:20], b"x")]
+)
+async def test_a_connection_that_is_answered_while_its_body_waits_has_no_request_once_that_is_parsed(
+    behind: bytes, more: bytes
+) -> None:
+    held: list[int] = []
+
+    async def refuse(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+        held.append(len(protocol.held))
+
+    reads, now = Reads(), 0.0
+    sock, protocol = connected(refuse, reads)
+    connections = protocol._connections
+    connections._clock = lambda: now
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    protocol.data_received(head + b"1\r\nx\r\n" * 20_000 + behind)
+    await until(lambda: bool(held) and not protocol.held)
+    assert held[0]
+    for _ in range(3):
+        now += HEAD_BOUND / 3
+        connections.end_overdue()
+        assert not sock.is_closed
+        reads.take(b"x" * 20_000)
+        protocol.data_received(more)
+        assert protocol.held
+        await until(lambda: not protocol.held)
+    now += 1
+    connections.end_overdue()
+    assert sock.is_closed
+
+
+@pytest.mark.parametrize("second", [b"", b"body"])
+async def test_a_connection_whose_next_request_waits_for_its_turn_has_one(second: bytes) -> None:
+    """Behind a request that is answered while the other has come, and perhaps not all of it."""
+    served: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        served.append(scope["path"])
+        await receive()
+        if len(served) == 1:
+            await answer(scope, receive, send)
+        else:
+            await asyncio.Event().wait()
+
+    sock, protocol = connected(app)
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    protocol.data_received(head + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n" + HEAD + second)
+    await until(lambda: len(served) == 2 and not protocol.held)
+    protocol._connections._clock = lambda: asyncio.get_running_loop().time() + 2 * HEAD_BOUND
+    protocol._connections.end_overdue()
+    assert not sock.is_closed
+    for task in protocol.tasks:
+        task.cancel()
 
 
 def after_others() -> Reads:

@@ -211,6 +211,8 @@ class ClientConnection(HttpToolsProtocol):
         if not self.is_lost and not self.transport.is_closing():
             self.flow.resume_reading()  # it is paused again for those that wait
             self._take(held)
+            if self._is_idle:  # its last answer may have come before all of this was parsed
+                self._connections.wait(self, anew=False)
 
     def _take(self, data: bytes) -> None:
         """Parse it; of a body in many small chunks, what there is time for now, and of many requests those that may
@@ -316,8 +318,14 @@ class ClientConnection(HttpToolsProtocol):
             self._reads.put(self)
         if self.held:
             self.flow.pause_reading()  # uvicorn has resumed it
-        if self.cycle.response_complete and not self.pipeline and not self.held:
+        if self._is_idle:
             self._connections.wait(self)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether all its requests are answered, and nothing waits to be parsed."""
+        last: RequestResponseCycle | None = self.cycle
+        return (last is None or last.response_complete) and not self.pipeline and not self.held
 
     def pause_writing(self) -> None:
         super().pause_writing()
