@@ -21,7 +21,8 @@ LONGEST_WATCHED = 8192
 
 _HIERARCHICAL = "://"
 _OPAQUE_MARK = ":"
-_MOST_SLASHES = 256
+_MOST_SLASHES, _LONGEST_REWRITTEN = 256, 8192
+"""Places of an address where a slash may have been left out, and its characters: each costs a copy of it."""
 
 # Up to the first colon outside template expressions: `{var:3}` is a prefix modifier (RFC 6570, 2.4.1).
 _OPAQUE_SCHEME = re.compile(r"((?:\{[^{}]*\}|[^:{])*):")
@@ -105,7 +106,9 @@ def as_pydantic_writes(uri: str) -> str:
 
 
 def written_by_pydantic_as(uri: str) -> Iterator[str]:
-    """The addresses that become this one there, and are another."""
+    """The addresses that become this one there, and are another; none, if it is very long."""
+    if len(uri) > _LONGEST_REWRITTEN:
+        return
     scheme, separator, rest = uri.partition(_HIERARCHICAL)
     if not separator or scheme.lower() != "file":
         return

@@ -459,9 +459,11 @@ class RouteTable:
     def _claims(self, child: Child, kind: Kind, name: str) -> Iterator[Claim]:
         section, place = self._section(child), self._places[child.key]
         if kind not in NAMED:
-            for level, found in enumerate((section.addressed(kind, name), section.rewritten(kind, name))):
+            for level, find in enumerate((section.addressed, section.rewritten)):
+                found = find(kind, name)
                 if found is not None and not self._is_kept_back(kind, section.routes[kind][found]):
                     yield level, place, found
+                    break
             return
         for found in section.spelled(kind, name):
             route = section.routes[kind][found]

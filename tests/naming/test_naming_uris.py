@@ -6,7 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastmcp_aggregator.naming.uris import goes_round, public_uri, split_public_uri
+from fastmcp_aggregator.naming.uris import (
+    as_pydantic_writes,
+    goes_round,
+    public_uri,
+    split_public_uri,
+    written_by_pydantic_as,
+)
 
 SERVER_KEYS = st.text(alphabet=st.characters(exclude_characters=":"), min_size=1)
 PIECES = st.sampled_from([":", "//", "://", "/", "{id}", "{+path}", "{var:3}", "%3A", "a", "é", "?q=1", " "])
@@ -116,3 +122,11 @@ def test_distinct_resources_never_share_an_address(resources: set[tuple[str, str
 )
 def test_a_name_that_has_come_round_to_its_server_shows_it(key: str, id_: str, is_round: bool) -> None:
     assert goes_round(key, id_) is is_round
+
+
+@pytest.mark.parametrize(("length", "count"), [(0, 256), (7_000, 256), (10_000, 0)])
+def test_a_rewritten_address_is_looked_for_only_if_it_is_not_too_long(length: int, count: int) -> None:
+    address = f"file://files{'/a' * 300}/{'b' * length}"
+    found = list(written_by_pydantic_as(address))
+    assert len(set(found)) == count
+    assert {as_pydantic_writes(each) for each in found} <= {address}

@@ -17,6 +17,7 @@ from fastmcp_aggregator.naming.uris import as_pydantic_writes, public_uri
 from fastmcp_aggregator.routing import table as table_module
 from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.section import Section
 from fastmcp_aggregator.routing.table import Naming, RouteTable
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
@@ -583,6 +584,18 @@ def test_every_address_leads_to_the_first_of_those_that_are_written_so(
         ]
         expected = next(iter(exactly or nearly), None)
         assert found(routes, name, kind) == (None if expected is None else ("a", expected))
+
+
+@pytest.mark.parametrize("kind", ADDRESSED)
+@pytest.mark.parametrize("prefix", [True, False])
+def test_an_address_that_is_there_as_it_is_written_is_not_looked_for_otherwise(
+    kind: Kind, prefix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewritten: list[str] = []
+    monkeypatch.setattr(Section, "rewritten", lambda section, kind, name: rewritten.append(name))
+    routes = table(child("a", **{kind: ["file:///x"]}), prefix=prefix)
+    assert found(routes, "file://a//x" if prefix else "file:///x", kind) == ("a", "file:///x")
+    assert rewritten == []
 
 
 def test_a_long_list_is_made_in_steps_and_is_the_same_as_at_once() -> None:
