@@ -56,6 +56,8 @@ _UNDERSTOOD = 2
 """The level of a spelling that no client is shown."""
 KEY_HEAD = 40
 """Characters of a key, as the strictest client writes it, that stand in front of each spelling with the key."""
+_STEP = 100
+"""Names that are looked up at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class RouteTable:
         """Of the tools that were called, by their names."""
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
+        self._lost: dict[tuple[str, Kind, NameRule], set[int]] = {}
 
     def find(self, kind: Kind, name: str) -> Route | None:
         """The route of a name in any accepted spelling."""
@@ -196,6 +199,7 @@ class RouteTable:
         """
         for child in self._listed():
             yield from self._section(child).steps(kind, rule, is_modern=is_modern)
+            yield from self._finding_lost(child, kind, rule)
             yield
 
     def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
@@ -368,9 +372,24 @@ class RouteTable:
 
     def _kept(self, listed: list[T], child: Child, kind: Kind, rule: NameRule) -> list[T]:
         """Without those whose public names lead elsewhere; the same list, if there are none."""
-        pairs = self._section(child).named(kind, rule).pairs
-        lost = {place for place in self._doubtful(child, kind, rule) if not self._is_owner(kind, *pairs[place])}
+        for _ in self._finding_lost(child, kind, rule):
+            pass
+        lost = self._lost.get((child.key, kind, rule))
         return [each for place, each in enumerate(listed) if place not in lost] if lost else listed
+
+    def _finding_lost(self, child: Child, kind: Kind, rule: NameRule) -> Iterator[None]:
+        """Find, in steps, the places in the list of a child of what is under a name that leads elsewhere."""
+        doubtful = self._doubtful(child, kind, rule)
+        if not doubtful or (child.key, kind, rule) in self._lost:
+            return
+        pairs = self._section(child).named(kind, rule).pairs
+        lost: set[int] = set()
+        for number, place in enumerate(doubtful):
+            if not self._is_owner(kind, *pairs[place]):
+                lost.add(place)
+            if number % _STEP == _STEP - 1:
+                yield
+        self._lost[child.key, kind, rule] = lost
 
     def _is_owner(self, kind: Kind, public: str, route: Route) -> bool:
         owner = self.find(kind, public)

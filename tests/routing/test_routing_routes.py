@@ -611,6 +611,33 @@ def test_a_long_list_is_made_in_steps_and_is_the_same_as_at_once() -> None:
         assert [each[SPECS[kind].id_field] for each in json.loads(bytes(text))] == list(at_once.names(kind, rule))
 
 
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_who_has_a_name_of_a_long_list_is_found_in_the_same_steps(
+    kind: Kind, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"x{number}" if kind in NAMED else f"file:///{number}" for number in range(1200)]
+    children = [child(key, *names) if kind is Kind.TOOL else child(key, **{kind: names}) for key in "ab"]
+    routes = table(*([Child("new", None)] if is_open else []), *children, prefix=False)
+    rule = Naming(prefix=False).rule(CLAUDE)
+    search, searches, most = routes._search, 0, 0
+
+    def counted(kind: Kind, name: str) -> Route | None:
+        nonlocal searches
+        searches += 1
+        return search(kind, name)
+
+    monkeypatch.setattr(routes, "_search", counted)
+    for _ in routes.steps(kind, rule, is_modern=True):
+        most, searches = max(most, searches), 0
+    assert 0 < most <= 200
+    assert searches <= 200
+    searches, shown = 0, [] if is_open else names
+    assert [item[SPECS[kind].id_field] for item in routes.listing(kind, rule)] == shown
+    assert len(json.loads(bytes(routes.listing_as_json(kind, rule, is_modern=True)))) == len(shown)
+    assert searches == 0
+
+
 def test_to_one_caller_what_all_share_is_named_first() -> None:
     own = child("own", resources=["x://1"])
     shared = table(child("a", "t", resources=["x://1"]))
