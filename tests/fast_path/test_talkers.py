@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from support.harness import config, connected, lean
+from support.harness import config, connected, lean, talking
 from support.memory import build_aggregator
 from support.serving import served
 
+from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.path import Talkers
 
 
@@ -50,6 +53,24 @@ async def test_what_calls_nothing_that_is_known_is_looked_at_as_always(
         response = await client.send("tools/call", {"name": name})
         assert ("result" in response) == (name == "a:echo")
         assert app._backend.path_counts.declined["talks"] == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("resources/read", {"uri": "NAME"}), ("completion/complete", {"ref": {"type": "ref/resource", "uri": "NAME"}})],
+)
+async def test_of_a_long_name_nothing_is_kept(
+    talkers: Talkers, method: str, params: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastCall, "settled", lambda call: call.take_over("result"))
+    async with build_aggregator(config(a=talking())) as app, connected(app) as client:
+        await client.result("tools/list")
+        for size in (10, 10_000, 10_001):
+            named = json.dumps({**params, "argument": {"name": "id", "value": "x"}})
+            await client.send(method, json.loads(named.replace("NAME", f"note://a//{'x' * size}")))
+        known = app._pipeline.fast_path.talkers.known
+        assert len(known) == 2
+        assert max(len(str(component)) for component in known) < 100
 
 
 def test_a_call_that_says_nothing_makes_it_one_like_others(talkers: Talkers) -> None:

@@ -66,6 +66,8 @@ TALKED = frozenset({"notification", "polling", "question", "result", "takes long
 """Why calls are taken over as others of the same component will be."""
 _MOST_KEPT_BYTES = 2000
 """Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
+_LONGEST_NAME = 1000
+"""Of a component that is remembered."""
 _LOOK_EVERY = 1.0
 """Seconds after which it is looked again whether spans are collected."""
 _MOST_AT_ONCE = 2000
@@ -398,13 +400,13 @@ class Declined(Exception):
 
 
 def _component(method: str, params: Mapping[str, Any]) -> Hashable:
-    """What is called, as the client names it."""
+    """What is called, as the client names it; what has long names is one."""
     named = params.get(CALLS[method])
     if isinstance(named, Raw):
         named = raw_json.decode(named)
     if isinstance(named, dict):  # what a completion is for
         named = named.get("name") or named.get("uri")
-    return method, named if isinstance(named, str) else None
+    return method, named if isinstance(named, str) and len(named) <= _LONGEST_NAME else None
 
 
 def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
