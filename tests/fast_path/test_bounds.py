@@ -1,12 +1,16 @@
-"""What callers can make the fast path keep."""
+"""What callers can make the fast path keep, and that it keeps nothing of what it could not begin."""
 
 from __future__ import annotations
 
-import pytest
-from support.harness import config, connected, lean
-from support.memory import build_aggregator
+from typing import Any
 
-from fastmcp_aggregator.front.fast_path import path
+import pytest
+from support.harness import config, connected, lean, until
+from support.memory import build_aggregator
+from support.serving import served
+
+from fastmcp_aggregator.front.fast_path import http, path
+from fastmcp_aggregator.library_internals import HeldSession
 
 
 @pytest.mark.parametrize("size", [0, 50_000])
@@ -19,3 +23,39 @@ async def test_only_short_envelopes_are_kept(size: int) -> None:
             await client.result("tools/list", {"_meta": {"own": f"{number}{'x' * size}"}})
         assert app._backend.path_counts.answered > before
         assert path._known_name.cache_info().currsize == (3 if size == 0 else 0)
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("a defect")
+
+
+async def test_a_call_that_cannot_be_begun_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(path, "FastCall", fail)
+        before = app._backend.path_counts.declined["unexpected"]
+        await client.call("a:echo")
+        assert app._backend.path_counts.declined["unexpected"] == before + 1
+        assert app.health()["a"].in_flight == 0
+        assert app._pipeline.in_flight._count == 0
+
+
+async def test_a_request_that_cannot_be_begun_leaves_its_session_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+
+    def hold(session: Any) -> HeldSession:
+        held.append((session, session._requests_in_flight))
+        return HeldSession(session)
+
+    app = build_aggregator(config(a=lean()))
+    async with served(app) as front:
+        client = await front.connect()
+        await client.result("tools/list")
+        monkeypatch.setattr(http, "HeldSession", hold)
+        with monkeypatch.context() as broken:
+            broken.setattr(http.Exchange, "encoded", fail)
+            client.begin("tools/list", {})
+            await until(lambda: bool(held))
+        await client.call("a:echo")
+        assert len(held) == 2
+        assert held[0] == held[1]

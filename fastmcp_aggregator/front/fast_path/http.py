@@ -103,6 +103,7 @@ class FastEndpoint:
         if first.get("more_body") or len(body) > self._fast_path.most_bytes:
             self._fast_path.decline("too large", body)
             return None
+        exchange, is_begun = None, False
         try:
             if method is not None:
                 if body and not is_json(scope):
@@ -113,14 +114,15 @@ class FastEndpoint:
             if self._fast_path.talkers.known and self._fast_path.is_left(request):
                 return None
             exchange = self._exchange(scope) if method is None else self._of_json_face(scope)
-            if exchange.begin(request):
-                return exchange
-            exchange.close()
+            is_begun = exchange.begin(request)
         except Declined as why:
             self._fast_path.decline(why.reason, body)
         except raw_json.Malformed:
             self._fast_path.decline("malformed", body)
-        return None
+        finally:
+            if exchange is not None and not is_begun:
+                exchange.close()
+        return exchange if is_begun else None
 
     def _of_json_face(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""

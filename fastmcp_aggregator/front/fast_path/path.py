@@ -300,10 +300,10 @@ class FastPath:
         call = Call(caller, child, request.method, params, target.address, self._group_id, target.input_schema)
         if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
+        fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
         refusal = None if child.calls.reserve(caller.holder) else self._refusal(child, caller)
         # From here on it is not declined any more.
         self.in_flight.begin()
-        fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
         if key is not None:
             self._cancellable[key] = fast
             fast.key = key
