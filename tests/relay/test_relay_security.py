@@ -107,7 +107,9 @@ class Caller:
             self.figures["questions answered"] += 1
 
     def check_told(self, server: str, nonce: str, own: list[Message]) -> None:
-        progress = [m["params"] for m in own if m.get("method") == _PROGRESS]
+        every = [m["params"] for m in own if m.get("method") == _PROGRESS]
+        progress = [each for each in every if each["progress"] > 0]  # before that: that its instance is starting
+        assert all("starting" in each["message"] and server == _ISOLATED for each in every[: -len(progress)])
         assert progress == [
             {"progressToken": f"token of {nonce}", "progress": step, "total": 3, "message": nonce} for step in (1, 2, 3)
         ]
