@@ -365,7 +365,7 @@ class Aggregator(VirtualServer):
             MCPError: several servers have a tool of this name.
         """
         server = self.group(DEFAULT_GROUP if group is None else group)
-        public = await server._directory.public_name(Kind.TOOL, name)
+        public = await server.public_name(Kind.TOOL, name)
         if server is self:
             return await super().call_tool(public, arguments, **options)
         return await server.call_tool(public, arguments, **options)

@@ -354,6 +354,10 @@ class VirtualServer(FastMCP[None]):
         """The same with all that is listed under a rule, made while others go on."""
         return await self._directory.made(lambda table: chain.from_iterable(table.steps(kind, rule) for kind in Kind))
 
+    async def public_name(self, kind: Kind, name: str) -> str:
+        """The public name of what may be named without its server; see `Directory`."""
+        return await self._directory.public_name(kind, name)
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[asyncio.Event]:
         """Run as a program: follow the files, and set the event on a signal."""
