@@ -109,10 +109,11 @@ def test_fastmcp_finds_the_same_servers(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_servers_of_a_project_are_found_from_a_folder_in_it(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    put(here.home / "work" / ".vscode" / "mcp.json", '{"servers": {"a": {"command": "${workspaceFolder}/x"}}}')
+    above = here.project.parent
+    put(above / ".vscode" / "mcp.json", '{"servers": {"a": {"command": "${workspaceFolder}/x"}}}')
     put(here.home / ".mcp.json", '{"mcpServers": {"above": {"command": "x"}}}')
     (file,) = found_files(here)
-    assert file.servers[0].translated.entry == {"command": f"{here.home}/work/x"}
+    assert file.servers[0].translated.entry == {"command": f"{above}/x"}
 
 
 def test_claude_code_has_servers_of_its_own_for_each_project(tmp_path: Path) -> None:
