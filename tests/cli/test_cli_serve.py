@@ -256,40 +256,36 @@ async def test_on_a_terminal_there_is_a_status_line_and_then_a_table(tmp_path: P
         os.close(slave)
 
 
-def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
-    record = tmp_path / "pids"
-    path = write(tmp_path, a=lean(record=str(record)))
+def interrupted_in_a_terminal(arguments: list[str], when: bytes) -> tuple[int, bytes]:
+    """The exit code of a command that Ctrl-C ends once it has shown this, and all that it has shown."""
     process, terminal = pty.fork()
     if process == 0:
-        os.execv(sys.executable, [*PROGRAM, path])
+        os.execv(sys.executable, [*PROGRAM, *arguments])
     shown = b""
-    while b"seconds" not in shown:
+    while when not in shown:
         shown += os.read(terminal, 65536)
     os.write(terminal, b"\x03")
     with suppress(OSError):  # the program has closed the terminal
         while chunk := os.read(terminal, 65536):
             shown += chunk
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown
+
+
+def test_ctrl_c_in_a_terminal_ends_it_with_code_0(tmp_path: Path) -> None:
+    record = tmp_path / "pids"
+    path = write(tmp_path, a=lean(record=str(record)))
+    code, shown = interrupted_in_a_terminal([path], b"seconds")
+    assert code == 0
     assert b"Traceback" not in shown
     assert are_gone(record)
-    os.close(terminal)
 
 
 def test_ctrl_c_while_a_command_waits_for_servers_leaves_a_clean_terminal(tmp_path: Path) -> None:
     path = write(tmp_path, slow=lean(wait_for_file=str(tmp_path / "never")))
-    process, terminal = pty.fork()
-    if process == 0:
-        os.execv(sys.executable, [*PROGRAM, "list", path])
-    shown = b""
-    while b"waiting for slow" not in shown:
-        shown += os.read(terminal, 65536)
-    os.write(terminal, b"\x03")
-    with suppress(OSError):  # the program has closed the terminal
-        while chunk := os.read(terminal, 65536):
-            shown += chunk
-    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 130
+    code, shown = interrupted_in_a_terminal(["list", path], b"waiting for slow")
+    assert code == 130
     assert shown.rpartition(b"waiting for slow")[2].endswith(b"\x1b[2K\x1b[?25h")  # without the status line
-    os.close(terminal)
 
 
 async def running_on(terminal: int, path: str) -> Any:
