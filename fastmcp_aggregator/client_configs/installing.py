@@ -33,7 +33,7 @@ from fastmcp_aggregator.config.expansion import Measured, TooLong, expand
 from fastmcp_aggregator.early.reading import read_bytes
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, ConfigProblem
 from fastmcp_aggregator.files.atomic import PRIVATE, require_no_link_to_nothing, staged
-from fastmcp_aggregator.files.locked import locked_folder
+from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.version import PROGRAM, VERSION
 
 _BACKUP_SUFFIX = f".before-{PROGRAM}"
@@ -252,7 +252,7 @@ def _make(change: Change, *copies: tuple[Path, str]) -> None:
             steps.append(change.path.unlink)
         else:
             steps.append(stack.enter_context(staged(change.path, change.after, mode=mode)))
-        stack.enter_context(locked_folder(change.path.resolve().parent))
+        stack.enter_context(locked(change.path))
         if _text(change.path) != change.before:
             raise FileChanged(f"{change.path} was changed meanwhile")
         for step in steps:

@@ -20,7 +20,8 @@ _LOOK_INTERVAL = 0.01
 def locked(path: Path) -> Iterator[None]:
     """Keep the other processes of this program from changing a file. A link is followed; without a folder, no lock.
 
-    The lock is a file beside it while somebody has it, and is gone afterwards: the folder may be a repository.
+    The lock is a file beside it while somebody has it, and is gone afterwards: the folder may be a repository, or that
+    of another program.
 
     Raises:
         AggregatorError: another process has it for too long, or there can be no lock.
@@ -80,31 +81,8 @@ def _is_the_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-@contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """The same for whatever is replaced in a folder of another program, in which no lock file is to be left.
-
-    On Windows, and where folders cannot be locked, it does nothing.
-
-    Raises:
-        AggregatorError: another process has it for too long.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            _acquire(descriptor, time.monotonic() + _LOCK_TIMEOUT)
-        except TimeoutError:
-            raise AggregatorError(f"files in {folder} are being changed by another process; try again") from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _acquire(descriptor: int, ends: float) -> None:
-    """Lock a file or folder, if its file system has such locks.
+    """Lock a file, if its file system has such locks.
 
     Raises:
         TimeoutError: another process has the lock for too long.
