@@ -12,12 +12,12 @@ import errno
 import json
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from fastmcp_aggregator.early.reading import read_own
 from fastmcp_aggregator.version import VERSION
 
 try:
@@ -247,15 +247,9 @@ def _secret() -> bytes | None:
 def _content_of(path: str) -> bytes | None:
     """What is in a file that is ours alone."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError:
+        return read_own(path, ANSWERS_SIZE_LIMIT)[0]
+    except (OSError, ValueError):
         return None
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        is_ours = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
-        if not stat.S_ISREG(found.st_mode) or not is_ours or found.st_size > ANSWERS_SIZE_LIMIT:
-            return None
-        return file.read()
 
 
 def _write(path: str, data: bytes) -> None:

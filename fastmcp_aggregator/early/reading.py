@@ -31,6 +31,30 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, patience: float = 0.0
         os.close(descriptor)
 
 
+def read_own(path: str | os.PathLike[str], most: int) -> tuple[bytes, float]:
+    """What is in a plain file of this user alone, which is no link, and when it was written, in seconds since 1970.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is something else, or larger.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no plain file")
+        if not is_own(found):
+            raise ValueError("it belongs to another user, or others may write it")
+        if found.st_size > most:
+            raise ValueError(f"it is larger than {most // 1024**2} MiB")
+        return file.read(most), found.st_mtime
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write there."""
+    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+
+
 def _read(descriptor: int, most: int) -> bytes:
     data = bytearray()
     while len(data) < most and (part := os.read(descriptor, min(most - len(data), _CHUNK))):

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import secrets
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -35,6 +34,7 @@ from fastmcp_aggregator.catalogue.persisted.fingerprint import fingerprint_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.config import ServerConfig
 from fastmcp_aggregator.early.answers import cache_folder, made_secret, make_private
+from fastmcp_aggregator.early.reading import is_own, read_own
 from fastmcp_aggregator.files.atomic import PRIVATE, staged
 from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.settings.options import ChildOptions
@@ -240,22 +240,12 @@ def _content_of(path: Path) -> tuple[bytes, float]:
         OSError: it cannot be read.
         UnusableDocument: it is another's, no plain file, or too large.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UnusableDocument("it is no plain file")
-        if not _is_ours(found):
-            raise UnusableDocument("it belongs to another user, or others may write it")
-        if found.st_size > CATALOGUE_SIZE_LIMIT:
-            raise UnusableDocument(f"it is larger than {CATALOGUE_SIZE_LIMIT // 1024**2} MiB")
-        return file.read(CATALOGUE_SIZE_LIMIT), found.st_mtime
+    try:
+        return read_own(path, CATALOGUE_SIZE_LIMIT)
+    except ValueError as error:
+        raise UnusableDocument(str(error)) from None
 
 
 def _require_ours(folder: Path) -> None:
-    if not _is_ours(folder.stat()):
+    if not is_own(folder.stat()):
         raise UnusableDocument("it belongs to another user, or others may write there")
-
-
-def _is_ours(found: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
