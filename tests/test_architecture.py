@@ -71,7 +71,7 @@ FLOORS = [
     ["cli.running"],
     ["cli.actions.accounts"],
     ["cli.actions", "cli.commands"],
-    ["cli.commands.accounts", "cli.commands.clients", "cli.commands.running", "cli.actions.hubs", "cli.commands.hubs"],
+    ["cli.commands.accounts", "cli.commands.clients", "cli.actions.hubs", "cli.commands.hubs"],
     ["cli"],
     ["__main__"],
 ]

@@ -69,9 +69,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _program_parser(commands["serve"]) if command.name == "serve" else command.parser()
     if first not in commands:
         _refuse_misspelled_command(parser, first)
-    options = parser.parse_intermixed_args(rest)
-    if command.check is not None:
-        command.check(parser, options)
+    options = command.parsed(rest, parser)
     options.command = command.name
     return options
 

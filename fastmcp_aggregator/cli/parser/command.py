@@ -54,13 +54,13 @@ class Command:
         parser.add_argument("--debug", action="store_true", help="log more, and show tracebacks")
         return parser
 
-    def parsed(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """The options.
+    def parsed(self, arguments: Sequence[str], parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
+        """The options, by default with the command's own parser.
 
         Raises:
             SystemExit: they cannot be understood, or ask for help or the version; what there is to say has been said.
         """
-        parser = self.parser()
+        parser = parser or self.parser()
         options = parser.parse_intermixed_args(arguments)
         if self.check is not None:
             self.check(parser, options)
