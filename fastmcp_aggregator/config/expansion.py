@@ -38,11 +38,11 @@ class TooLong(Exception):
     """What variables stand for is longer than any config can be."""
 
 
-class Measured(Mapping[str, str]):
+class Measured(dict[str, str]):
     """An environment of which one may `get` so much and no more, however often something is asked for."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        super().__init__(environ)
         self._left = _MOST_CHARACTERS
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -51,20 +51,11 @@ class Measured(Mapping[str, str]):
         Raises:
             TooLong: it was too much.
         """
-        value = self._environ.get(name, default)
+        value = super().get(name, default)
         self._left -= _ASKED + len(value or "")
         if self._left < 0:
             raise TooLong
         return value
-
-    def __getitem__(self, name: str) -> str:
-        return self._environ[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._environ)
-
-    def __len__(self) -> int:
-        return len(self._environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import METRICS
 from fastmcp_aggregator.auth.claims import principal_in
 from fastmcp_aggregator.auth.resource_metadata import group_metadata
-from fastmcp_aggregator.auth.verifiers import KeyVerifier
+from fastmcp_aggregator.auth.verifiers import KeyVerifier, keys_of
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.front.http.app import wrap_lifespan
@@ -137,7 +137,8 @@ def _table(hub: Hub, *, is_local: bool = False) -> Response:
     """The state of every server, by server key, in full for those on this machine; and what callers share."""
     servers = {key: _fields(status, is_local=is_local) for key, status in hub.health().items()}
     shares = {of: _share(usage) for of, usage in hub.shares().items()}
-    about = {"servers": servers, "shares": shares, **notices_of(hub, is_local=is_local)}
+    notices = notices_of(keys_of(hub.auth), hub.refused_files(), is_local=is_local)
+    about = {"servers": servers, "shares": shares, **notices}
     return JSONResponse({"ready": _why_not_ready(hub) is None, **about})
 
 

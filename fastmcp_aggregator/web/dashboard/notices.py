@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 from fastmcp_aggregator.access.keys import ApiKey
-from fastmcp_aggregator.access.keys_file import expiring
-from fastmcp_aggregator.auth.verifiers import keys_of
+from fastmcp_aggregator.access.keys_file import FollowedKeys, expiring
 from fastmcp_aggregator.files.followed import RefusedFile
 
 _MOST_KEYS = 10
 
 
-class Noticed(Protocol):
-    """What of a hub is looked at."""
-
-    auth: Any
-
-    def refused_files(self) -> dict[str, RefusedFile | None]: ...
-
-
-def notices_of(hub: Noticed, *, is_local: bool) -> dict[str, Any]:
+def notices_of(keys: FollowedKeys | None, files: Mapping[str, RefusedFile | None], *, is_local: bool) -> dict[str, Any]:
     """The same as plain values. Only those on this machine are told what is wrong with a file."""
-    keys = keys_of(hub.auth)
     return {
-        "refused_files": {what: _refusal(file, is_local) for what, file in hub.refused_files().items() if file},
+        "refused_files": {what: _refusal(file, is_local) for what, file in files.items() if file},
         "expiring_keys": [_expiry(key) for key in expiring(keys.all())[:_MOST_KEYS]] if keys is not None else [],
     }
 

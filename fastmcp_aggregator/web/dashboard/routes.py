@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.auth.claims import principal_in
+from fastmcp_aggregator.auth.verifiers import keys_of
 from fastmcp_aggregator.backend import Backend
 from fastmcp_aggregator.callers.caller import HOLDER
 from fastmcp_aggregator.children.child import Child
@@ -186,7 +187,8 @@ class _States:
                 mine[group.id] = (group, self._contents.of(group.id, routes))
         children, withdrawn = self._hub.children, self._hub.backend.withdrawn
         is_here = is_local(request.scope)
-        noticed = notices_of(self._hub, is_local=is_here) if viewer.may_observe else {}
+        keys, files = keys_of(self._hub.auth), self._hub.refused_files()
+        noticed = notices_of(keys, files, is_local=is_here) if viewer.may_observe else {}
         return Sources(viewer, children, mine, self._calls, self._path, withdrawn, is_here, noticed)
 
     def _look(self) -> Hashable:
