@@ -211,7 +211,7 @@ class Backend:
         finally:
             self.changes.close()
             if self.shared_sessions is not None:
-                await self.shared_sessions.close()
+                await self.shared_sessions.aclose()
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

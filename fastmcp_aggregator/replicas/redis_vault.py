@@ -81,7 +81,7 @@ class RedisVault(Vault):
             with suppress(*LOST):
                 await lock.release()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._redis.aclose()
 
     def _opened(self, place: str, data: bytes) -> bytes | None:

@@ -146,4 +146,4 @@ async def test_thirty_days_of_four_replicas_cost_no_login(redis: RedisServer, mo
     assert {account.why_login_needed for account in accounts} == {None}
     (kept,) = await kept_accounts(vaults[3])
     assert (kept.is_refused, kept.renewals_begun) == (False, 0)
-    await asyncio.gather(*(vault.close() for vault in vaults))
+    await asyncio.gather(*(vault.aclose() for vault in vaults))

@@ -101,7 +101,7 @@ class Vault(ABC):
         await self.keep(LOGINS, name, b"", lifetime=_SWEEP_INTERVAL)
         await self.remove(LOGINS, name)
 
-    async def close(self) -> None:  # noqa: B027 - most have none
+    async def aclose(self) -> None:  # noqa: B027 - most have none
         """End connections."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,11 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: bool) -> int:
-    vault = vault_from_settings(settings)
-    try:
+    async with aclosing(vault_from_settings(settings)) as vault:
         accounts = await kept_accounts(vault)
-    finally:
-        await vault.close()
     keys = {shown_url(server.url): key for key, server in config.servers.items() if isinstance(server, RemoteServer)}
     if as_json:
         put_json({"accounts": [_described(account, keys.get(account.url)) for account in accounts]})
@@ -56,16 +54,13 @@ async def _end(
     """End the accounts at a server, of a principal or of all."""
     server = remote_server(config, key)
     own = settings.servers[key].oauth if key in settings.servers else None
-    vault = vault_from_settings(settings)
-    try:
+    async with aclosing(vault_from_settings(settings)) as vault:
         accounts = [
             account
             for account in await kept_accounts(vault)
             if account.url == shown_url(server.url) and principal in (None, account.principal)
         ]
         ended = [(account, await revoke(vault, account, own or OAuthSettings())) for account in accounts]
-    finally:
-        await vault.close()
     if as_json:
         put_json({"revoked": [_described(account, key) | {"isRevokedThere": there} for account, there in ended]})
     return _told(key, ended)

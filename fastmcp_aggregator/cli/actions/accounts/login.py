@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import aclosing
 
 from fastmcp_aggregator.cli.actions.accounts.browser import has_browser, listening
 from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
@@ -42,14 +43,13 @@ def run(options: argparse.Namespace) -> int:
 
 async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault, options: argparse.Namespace) -> int:
     try:
-        tokens = await logged_in(server, own or OAuthSettings(), vault, options)
-        await _kept(tokens, own or OAuthSettings(), vault)
+        async with aclosing(vault):
+            tokens = await logged_in(server, own or OAuthSettings(), vault, options)
+            await _kept(tokens, own or OAuthSettings(), vault)
     except NothingAsked as error:
         raise AggregatorError(f"{server.key!r} requires no login: {error}") from None
     except (OAuthError, VaultError) as error:
         raise AggregatorError(f"logging in to {server.key!r} failed: {error}{_advice(error, options.config)}") from None
-    finally:
-        await vault.close()
     say(f"logged in to {server.key!r}; the tokens are kept in {vault}")
     if own is None:
         say(f"They are used once the settings have `oauth = true` under [servers.{server.key}].")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from fastmcp_aggregator.config import McpConfig, RemoteServer
@@ -55,12 +56,9 @@ async def login_reports(
             asked[key] = server, own
     if not asked:
         return {}
-    vault = vault_from_settings(settings)
-    try:
+    async with aclosing(vault_from_settings(settings)) as vault:
         reports = (_report(server, own, vault, settings.public_url) for server, own in asked.values())
         found = await asyncio.gather(*map(_within, reports))
-    finally:
-        await vault.close()
     return dict(zip(asked, found, strict=True))
 
 
