@@ -1,10 +1,11 @@
-"""Waiting for the first of several events, and for what is done in steps between which others have their turns."""
+"""Waiting for the first of several events, while tasks run, and for steps between which others have their turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -19,6 +20,17 @@ async def wait_first(*events: asyncio.Event, timeout: float | None = None) -> No
     finally:
         for wait in waits:
             wait.cancel()
+
+
+@asynccontextmanager
+async def meanwhile(*tasks: asyncio.Future[Any]) -> AsyncIterator[None]:
+    """While these tasks run; at the end they are cancelled, and waited for."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:

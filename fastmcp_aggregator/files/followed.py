@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fastmcp_aggregator.concurrency.waits import meanwhile
 from fastmcp_aggregator.config.documents import Stamp, stamp_of
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.files.permissions import warn_of, weaknesses
@@ -70,12 +71,8 @@ class FollowedFiles:
         tasks = [asyncio.create_task(self._obey(), name="reload")] if self._paths else []
         if watch:
             tasks += [asyncio.create_task(self._watch(path), name="watch") for path in self._paths]
-        try:
+        async with meanwhile(*tasks):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _obey(self) -> None:
         while True:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from pathlib import Path
+
+from fastmcp_aggregator.concurrency.waits import meanwhile
 
 logger = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def watching(paths: Mapping[str, Sequence[Path]], on_change: Callable[[str], object]) -> AsyncIterator[None]:
+def watching(
+    paths: Mapping[str, Sequence[Path]], on_change: Callable[[str], object]
+) -> AbstractAsyncContextManager[None]:
     """Call `on_change` with a server key after each change in one of its files and folders."""
     tasks = [asyncio.create_task(_watch(key, of_key, on_change), name=f"code:{key}") for key, of_key in paths.items()]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    return meanwhile(*tasks)
 
 
 async def _watch(key: str, paths: Sequence[Path], on_change: Callable[[str], object]) -> None:

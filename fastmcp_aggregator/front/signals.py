@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
+from fastmcp_aggregator.concurrency.waits import meanwhile
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
@@ -79,7 +80,7 @@ async def serve_until(
     front = asyncio.ensure_future(serving)
     told = asyncio.ensure_future(stop.wait())
     start = asyncio.ensure_future(starting)
-    try:
+    async with meanwhile(start, told, front):
         await asyncio.wait({front, told, start}, return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
@@ -90,7 +91,3 @@ async def serve_until(
             await finish()
         else:
             front.result()
-    finally:
-        for task in (start, told, front):
-            task.cancel()
-        await asyncio.gather(start, told, front, return_exceptions=True)

@@ -7,12 +7,12 @@ import io
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO
 
 from fastmcp_aggregator.attach.systems import system
+from fastmcp_aggregator.concurrency.waits import meanwhile
 
 LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
@@ -43,15 +43,9 @@ class DatedLines(io.TextIOWrapper):
         return len(text)
 
 
-@asynccontextmanager
-async def rotated_log(path: str) -> AsyncIterator[None]:
+def rotated_log(path: str) -> AbstractAsyncContextManager[None]:
     """While stderr is this file: have it renamed to `path.1` when it is full."""
-    rotating = asyncio.create_task(_rotate(path), name="log of the hub")
-    try:
-        yield
-    finally:
-        rotating.cancel()
-        await asyncio.gather(rotating, return_exceptions=True)
+    return meanwhile(asyncio.create_task(_rotate(path), name="log of the hub"))
 
 
 async def _rotate(path: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.concurrency.waits import meanwhile
 from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.methods import TASK_CHANGED
 from fastmcp_aggregator.relay.tasks import Tasks
@@ -68,16 +69,12 @@ async def listening(tasks: Tasks, wanted: list[Listened], caller: Caller, delive
     ]
     for stream, server in zip(streams, servers, strict=True):
         stream.add_done_callback(partial(_ended, server.agreed))
-    try:
+    async with meanwhile(*streams):
         if servers:
             await asyncio.wait([server.agreed for server in servers], timeout=_AGREE_TIMEOUT)
         yield [
             server.tasks[task].task_id for server in servers if server.agreed.done() for task in server.agreed.result()
         ]
-    finally:
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
 
 
 def _ended(agreed: asyncio.Future[list[str]], stream: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from fastmcp_aggregator.cli.running.starting import built_early, load, load_name
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.concurrency.waits import meanwhile
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.doctor.keys import warnings_of_keys
 from fastmcp_aggregator.early.answers import AnswersFile, name_of
@@ -96,24 +98,21 @@ async def _serve(
     report = new_report(config.servers if group is None else groups[group].servers, is_full=True)
     end_on_signals(FINE, kill_recorded_groups, report.close)
     leave_out(report.tells)
-    try:
+    with closing(report):
         async with built_early(
             config, settings, groups=groups, only=group, has_callers=is_http, catalogues=catalogues
         ) as app:
             following = asyncio.create_task(follow(app, report))
             failed: StartupError | None = None
-            try:
-                await _run_front(app, group, is_http=is_http, keep=keep)
-            except* StartupError as errors:  # the SDK's stdio transport puts it into a group
-                failed = _first(errors)
-                await following
-            finally:
-                following.cancel()
+            async with meanwhile(following):
+                try:
+                    await _run_front(app, group, is_http=is_http, keep=keep)
+                except* StartupError as errors:  # the SDK's stdio transport puts it into a group
+                    failed = _first(errors)
+                    await following
             if failed is not None:
                 tell(_why_it_ended(failed), logging.ERROR)
                 return SERVER_FAILED
-    finally:
-        report.close()
     return FINE
 
 

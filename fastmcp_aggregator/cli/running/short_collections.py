@@ -14,6 +14,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from fastmcp_aggregator.concurrency.waits import meanwhile
+
 _WHOLE = 2
 """The generation whose collection looks at everything that is not set aside."""
 _INTERVAL = 600.0
@@ -37,11 +39,10 @@ async def short_collections(
     """While the program serves: set aside what survives. `computed` is how many seconds the program has computed."""
     collections = _Collections(clock)
     gc.callbacks.append(collections.on_collection)
-    looking = asyncio.create_task(collections.collect_when_idle(computed), name="garbage collections")
     try:
-        yield
+        async with meanwhile(asyncio.create_task(collections.collect_when_idle(computed), name="garbage collections")):
+            yield
     finally:
-        looking.cancel()
         gc.callbacks.remove(collections.on_collection)
 
 

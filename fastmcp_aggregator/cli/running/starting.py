@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,6 +32,7 @@ from fastmcp_aggregator.cli.terminal.console import show_cursor
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.cli.terminal.logs import hide, leave_out, set_up_logging, take_over
 from fastmcp_aggregator.cli.terminal.signals import code_of, end_at_once, end_on_signals, ending_signals
+from fastmcp_aggregator.concurrency.waits import meanwhile
 from fastmcp_aggregator.config import McpConfig, StdioServer, load_config
 from fastmcp_aggregator.config.loader import require_right_entries
 from fastmcp_aggregator.early.ancestors import CONFIGS_ABOVE, configs_above, real_path_of, why_recursive
@@ -221,19 +222,13 @@ async def started(
         StartupError: strict, and something failed.
     """
     leave_out(lambda _: True)  # the code that waits for the start says what has failed
-    report = new_report(config.servers, is_full=False)
-    following: asyncio.Task[None] | None = None
-    try:
+    with closing(new_report(config.servers, is_full=False)) as report:
         async with built_early(config, settings) as app:
             app.expect_no_client(has_roots=offers_roots)
             following = asyncio.create_task(follow(app, report, once=True))
-            async with app:
+            async with meanwhile(following), app:
                 await following
                 yield app, report
-    finally:
-        if following is not None:
-            following.cancel()
-        report.close()
 
 
 def run_command(work: Coroutine[Any, Any, int]) -> int:

@@ -26,6 +26,7 @@ from fastmcp_aggregator.cli.running.starting import built_early, load, load_name
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
+from fastmcp_aggregator.concurrency.waits import meanwhile
 from fastmcp_aggregator.config import McpConfig
 from fastmcp_aggregator.early.answers import AnswersFile
 from fastmcp_aggregator.errors import AggregatorError
@@ -134,24 +135,23 @@ async def _serve(
         return kept_by(catalogues, kept[name])
 
     report = Lines()
-    end_on_signals(FINE, kill_recorded_groups, report.close)
+    end_on_signals(FINE, kill_recorded_groups)
     leave_out(report.tells)
     async with built_early(config, settings, groups=groups, catalogues=catalogues) as app:
         from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
         from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
 
-        following = asyncio.create_task(follow(app, report))
         variables = _followed_variables(options.env_file, environ, app)
-        try:
-            async with rotated_log(log_of(options.id)), variables.following(watch=settings.watch_config):
-                name = options.hub or options.id
-                tell(f"the hub {name} begins, as process {os.getpid()}, and serves {options.config}")
-                about = HubAbout(options.id, options.hub, options.config)
-                note_serving(listener)
-                hub = LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle, on_ending=_require_end)
-                why = await hub.run()
-                tell(f"the hub {name} ends: {why}")
-        finally:
-            following.cancel()
-            report.close()
+        async with (
+            meanwhile(asyncio.create_task(follow(app, report))),
+            rotated_log(log_of(options.id)),
+            variables.following(watch=settings.watch_config),
+        ):
+            name = options.hub or options.id
+            tell(f"the hub {name} begins, as process {os.getpid()}, and serves {options.config}")
+            about = HubAbout(options.id, options.hub, options.config)
+            note_serving(listener)
+            hub = LocalHub(app, listener, about, keep_for=keep_for, idle=settings.hub_idle, on_ending=_require_end)
+            why = await hub.run()
+            tell(f"the hub {name} ends: {why}")
     return FINE
