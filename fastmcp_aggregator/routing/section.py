@@ -24,7 +24,7 @@ from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
 from fastmcp_aggregator.routing.route import Route, Routes
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
-_STEP = 500
+_STEP = 50
 """Components of which a part of a list is made at once."""
 
 

@@ -183,6 +183,11 @@ class RouteTable:
             text = self._texts[kind, rule, is_modern] = Raw(b"[" + b",".join(parts) + b"]")
         return text
 
+    def has_text(self, kind: Kind, rule: NameRule, *, is_modern: bool, within: int) -> bool:
+        """Whether this is made, and has at most so many bytes."""
+        text = self._texts.get((kind, rule, is_modern))
+        return text is not None and len(memoryview(text)) <= within
+
     def texts_of_each(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
         """The same by child, without the brackets around it.
 
@@ -205,11 +210,6 @@ class RouteTable:
     def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
         """The same as wire objects, by child."""
         return (self._items(child, kind, rule) for child in self._listed())
-
-    def count(self, kind: Kind) -> int:
-        """How many components of a kind there are at most, without a look at any."""
-        catalogues = filter(None, map(self.catalogue_of, self._listed()))
-        return sum(len(offered(catalogue, kind)) for catalogue in catalogues)
 
     def cache_hint(self, kind: Kind) -> CacheHint:
         """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only

@@ -386,14 +386,14 @@ async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> 
     def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
         at = int(cursor or 0)
         (item,) = named(kind, f"t{at}")
-        return {SPECS[kind].list_key: [{**item, "description": str(at) * 1024**2}], "nextCursor": str(at + 1)}
+        return {SPECS[kind].list_key: [{**item, "description": str(at) * 1_000_000}], "nextCursor": str(at + 1)}
 
     tracemalloc.start()
     catalogue = await Session(lambda kind, at: answer(kind, at) if at != "200" else {}, {"tools": {}}).catalogue()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == ["t0", "t1", "t2", "t3", "t4", "t5", "t6"]
-    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(7, 200)}
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == [f"t{number}" for number in range(8)]
+    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(8, 200)}
     assert most < 32 * 1024**2
 
 
@@ -401,7 +401,7 @@ async def test_pages_beyond_what_is_used_keep_their_names_and_nothing_else() -> 
 async def test_no_more_pages_are_read_once_names_or_cursors_alone_are_too_large(long: str) -> None:
     def answer(kind: Kind, cursor: str | None) -> Mapping[str, Any]:
         at = str(int((cursor or "0").lstrip("_")) + 1)
-        of = {"name": at, "nextCursor": at, long: at.rjust(1024**2, "_")}
+        of = {"name": at, "nextCursor": at, long: at.rjust(1_000_000, "_")}
         return page(kind, of["name"], next_cursor=of["nextCursor"])
 
     session = Session(answer, {"tools": {}})
@@ -413,11 +413,40 @@ async def test_no_more_pages_are_read_once_names_or_cursors_alone_are_too_large(
 async def test_of_very_large_lists_the_first_are_used_and_the_rest_keeps_its_names() -> None:
     def answer(kind: Kind, _: str | None) -> Mapping[str, Any]:
         listed = named(kind, *(f"t{number}" for number in range(20)))
-        return {SPECS[kind].list_key: [{**each, "description": "x" * 1024**2} for each in listed]}
+        return {SPECS[kind].list_key: [{**each, "description": "x" * 1_000_000} for each in listed]}
 
     session = Session(answer, {"tools": {}})
     session.instructions = "x" * 100_000
     catalogue = await session.catalogue()
-    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == [f"t{number}" for number in range(7)]
-    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(7, 20)}
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == [f"t{number}" for number in range(8)]
+    assert catalogue.left_out[Kind.TOOL] == {f"t{number}" for number in range(8, 20)}
     assert len(catalogue.instructions or "") == 64 * 1024
+
+
+@pytest.mark.parametrize("large", [{"description": "x" * 1024**2}, {"icons": [{"src": "x:"}] * 10_000}])
+async def test_a_component_that_is_too_large_is_left_out_and_keeps_its_name(
+    large: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(kind: Kind, _: str | None) -> Mapping[str, Any]:
+        first, *others = named(kind, "a", "b", "c")
+        return {SPECS[kind].list_key: [{**first, **large}, *others]}
+
+    catalogue = await Session(answer, {"tools": {}}).catalogue()
+    assert [tool["name"] for tool in catalogue.of(Kind.TOOL)] == ["b", "c"]
+    assert catalogue.left_out[Kind.TOOL] == {"a"}
+    assert caplog.messages == [
+        "server 'files' lists 1 of its tools with over 1024 KiB or 20000 values each; they are left out"
+    ]
+
+
+async def test_others_have_turns_while_it_is_looked_for_headers_in_large_schemas() -> None:
+    def answer(kind: Kind, _: str | None) -> Mapping[str, Any]:
+        schema = {"type": "object", "description": "x" * 500_000}
+        return {SPECS[kind].list_key: [{"name": str(n), "inputSchema": schema} for n in range(16)]}
+
+    tools = (await Session(answer, {"tools": {}}).catalogue()).of(Kind.TOOL)
+    looking = asyncio.create_task(listing._header_schemas(tools))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not looking.done()
+    assert await looking == {}

@@ -23,6 +23,7 @@ from support.talking_server import talking_server
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.front.fast_path import http, path
+from fastmcp_aggregator.routing import directory
 
 pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -335,6 +336,42 @@ async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(
     assert "one page" in refused[1]["error"]["message"]
 
 
+def asking_for_tools() -> tuple[Any, Any]:
+    """The scope and the messages of a request of the JSON face."""
+    scope = {"type": "http", "method": "POST", "path": "/mcp/tools/list", "root_path": "", "query_string": b""}
+    scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
+    messages = iter([{"type": "http.request", "body": b""}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    return scope, receive
+
+
+async def test_a_list_is_made_in_turns_when_it_is_asked_for_first(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_AT_A_TIME", -1)  # however fast the machine is
+    sides.fast.app._directory.invalidate()
+    sides.fast.app._directory._sections.clear()
+    sent: list[list[bytes]] = []
+    turns = list[int]()
+    for _ in range(2):
+        parts = list[bytes]()
+
+        async def send(message: Any, parts: list[bytes] = parts) -> None:
+            parts.append(message.get("body", b""))
+
+        listing = asyncio.create_task(sides.fast.asgi(*asking_for_tools(), send))
+        turns.append(0)
+        while not listing.done():
+            turns[-1] += 1
+            await asyncio.sleep(0)
+        sent.append(parts)
+    assert b"".join(sent[0]) == b"".join(sent[1])
+    assert turns[0] > turns[1] + len(SERVERS)
+
+
 async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
     monkeypatch.setattr(http, "_CHUNK", 1)
@@ -349,14 +386,7 @@ async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypa
             is_reading.set()
             await read.wait()
 
-    scope = {"type": "http", "method": "POST", "path": "/mcp/tools/list", "root_path": "", "query_string": b""}
-    scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
-    messages = iter([{"type": "http.request", "body": b""}])
-
-    async def receive() -> Any:
-        return next(messages)
-
-    listing = asyncio.create_task(sides.fast.asgi(scope, receive, send))
+    listing = asyncio.create_task(sides.fast.asgi(*asking_for_tools(), send))
     await is_reading.wait()
     read.set()
     await listing

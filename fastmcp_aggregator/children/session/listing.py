@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 _PAGE_LIMIT = 1000
 _LONGEST = 8 * 1024**2
 """Bytes of all components of a kind: who asks for the list is given them in one step, and others wait for it."""
+_LARGEST_COMPONENT = 1024**2
+"""Bytes of one: what is done with it is done in one step."""
+_MOST_PARTS = 20_000
+"""Parts of one: to check so many icons takes a fiftieth of a second."""
 _MOST_INSTRUCTIONS = 64 * 1024
 """Characters."""
 _MOST_CAPABILITIES = 16 * 1024
@@ -123,9 +127,13 @@ async def _header_schemas(tools: Iterable[Component]) -> dict[str, dict[str, Any
     """By tool, its `_header_schema`, if it is not empty. Others have their turns in between: to walk a schema takes
     long, and so only those are that may have any, and are not very large.
     """
-    found = {}
+    found, step = {}, 0
     for tool in tools:
         text = _json(tool.get("inputSchema"))
+        step += len(text)
+        if step > _STEP:
+            step = 0
+            await asyncio.sleep(0)
         if _HEADER_KEY in text and len(text) <= _LARGEST_HEADER_SCHEMA:
             await asyncio.sleep(0)
             if schema := _header_schema(tool["inputSchema"]):
@@ -212,12 +220,16 @@ async def _without_rounds(server_key: str, kind: Kind, listed: tuple[Component, 
 
 @dataclass(slots=True)
 class _Pages:
-    """Of the pages of a kind: the items that are not too large together, from the first on; of the rest the ids."""
+    """Of the pages of a kind: the items that are not too large, each and together, from the first on; of the rest the
+    ids.
+    """
 
     items: list[Any] = field(default_factory=list)
     rest: frozenset[str] = frozenset()
     hint: CacheHint | None = None
     """What the first page says of how long they may be kept."""
+    too_large: int = 0
+    """How many are, each for itself."""
     left: int = _LONGEST
     parts: int = 0
     left_for_ids: int = _LONGEST
@@ -230,19 +242,25 @@ class _Pages:
 
     async def take(self, kind: Kind, listed: list[Any]) -> None:
         """The items of the next page. Others have their turns in between."""
-        fitting = step = 0
-        for item in listed:
-            text = json_text(item)
-            self.left -= (size := len(text))
-            self.parts += count_parts(text) + _PARTS_OF_COMPONENT
-            if self.left < 0:
+        rest, step = list[Any](), 0
+        for number, item in enumerate(listed):
+            size, parts = len(text := json_text(item)), _PARTS_OF_COMPONENT
+            if size > _LARGEST_COMPONENT or (parts := parts + count_parts(text)) > _MOST_PARTS:
+                rest.append(item)
+                self.too_large += 1
+            elif self.left < size:
+                self.left = -1
+                rest += listed[number:]
                 break
-            fitting, step = fitting + 1, step + size
+            else:
+                self.items.append(item)
+                self.left -= size
+                self.parts += parts
+            step += size
             if step > _STEP:
                 step = 0
                 await asyncio.sleep(0)
-        self.items += listed[:fitting]
-        ids = ids_of(kind, listed[fitting:]) - self.rest
+        ids = ids_of(kind, rest) - self.rest
         self.left_for_ids -= sum(map(len, ids))
         if self.are_known:
             self.rest |= ids
@@ -263,7 +281,16 @@ async def _read_pages(server_key: str, session: ChildSession, kind: Kind) -> _Pa
         seen.add(cursor)
         pages.left_for_ids -= len(cursor)
         params = {"cursor": cursor}
-    if pages.rest or not pages.are_known:
+    if pages.too_large:
+        logger.warning(
+            "server %r lists %d of its %s with over %d KiB or %d values each; they are left out",
+            server_key,
+            pages.too_large,
+            kind,
+            _LARGEST_COMPONENT // 1024,
+            _MOST_PARTS,
+        )
+    if pages.left < 0 or not pages.are_known:
         used = len(pages.items)
         logger.warning("server %r lists %s that are too large together; the first %d are used", server_key, kind, used)
     return pages

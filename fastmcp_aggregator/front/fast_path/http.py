@@ -29,7 +29,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender, TakesTurns
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
@@ -191,10 +191,12 @@ class Exchange:
     def begin(self, request: raw_json.RequestLine) -> bool:
         """Answer a plain request, or send a plain call to its child."""
         self._request_id = request.id
-        if request.method in KIND_OF_LIST and self._fast_path.is_long(request.method):
+        try:
+            result = self._fast_path.reply(request, self._sender, at_once=False)
+        except TakesTurns:
             self.long = request
             return True
-        if (result := self._fast_path.reply(request, self._sender)) is not None:
+        if result is not None:
             self._resolve(self.encoded(result))
             return True
         self.fast = self._fast_path.begin(request, self, self._sender)
@@ -347,10 +349,11 @@ class LongResponse:
         chunk = bytearray(self.head)
         for number, part in enumerate(self.parts):
             chunk += b"," * bool(number)
-            chunk += part
-            if len(chunk) >= _CHUNK:
-                yield bytes(chunk)
-                chunk.clear()
+            for start in range(0, len(part), _CHUNK):
+                chunk += part[start : start + _CHUNK]
+                if len(chunk) >= _CHUNK:
+                    yield bytes(chunk)
+                    chunk.clear()
         yield bytes(chunk) + self.tail
 
 

@@ -70,8 +70,8 @@ _LONGEST_NAME = 1000
 """Of a component that is remembered."""
 _LOOK_EVERY = 1.0
 """Seconds after which it is looked again whether spans are collected."""
-_MOST_AT_ONCE = 2000
-"""Components of a list that is made, and sent, in one turn."""
+_MOST_AT_ONCE = 1024 * 1024
+"""Bytes of a list that is sent in one turn."""
 
 
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
@@ -168,14 +168,23 @@ class FastPath:
             self._count_declined(why)
             return None
 
-    def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
-        """The result of a request that needs no child; None: it is another, or declined."""
+    def reply(self, request: raw_json.RequestLine, sender: Sender, *, at_once: bool = True) -> Result | None:
+        """The result of a request that needs no child; None: it is another, or declined.
+
+        Raises:
+            TakesTurns: it is left to `long_list`, if it need not be had `at_once`.
+        """
         if request.method not in KIND_OF_LIST and request.method != PING:
             return None
         try:
             self._require_usual()
             raw_json.read_id(request.id)
-            result = self._listed(request, sender) if request.method in KIND_OF_LIST else _pong(request, sender)
+            if request.method in KIND_OF_LIST:
+                result = self._listed(request, sender, at_once=at_once)
+            else:
+                result = _pong(request, sender)
+        except TakesTurns:
+            raise
         except Exception as why:
             self._count_declined(why)
             return None
@@ -205,13 +214,9 @@ class FastPath:
         except (Declined, *raw_json.Malformed):
             return None
 
-    def is_long(self, method: str) -> bool:
-        """Whether a list takes longer than a turn."""
-        directory = self._directory
-        return directory.is_same_for_all and directory.table.count(KIND_OF_LIST[method]) > _MOST_AT_ONCE
-
     async def long_list(self, request: raw_json.RequestLine, sender: Sender) -> tuple[Result, list[bytes]] | None:
-        """The result of such a request but for what is listed, and the parts of that; None: it is declined.
+        """The result of such a request but for what is listed, and the parts of that, if it is sent in several turns;
+        None: it is declined.
 
         The list is made by and by: others go on meanwhile.
         """
@@ -229,14 +234,22 @@ class FastPath:
                 lambda table: chain(table.steps(kind, rule, is_modern=sender.is_modern), texts(table))
             )
             parts = list(filter(None, texts(table)))
+            if sum(map(len, parts)) <= _MOST_AT_ONCE:
+                items, parts = table.listing_as_json(kind, rule, is_modern=sender.is_modern), []
+            else:
+                items = Raw(b"[]")
         except Exception as why:
             self._count_declined(why)
             return None
         self._counts.answered += 1
-        return self._list_result(request.method, Raw(b"[]"), table, sender), parts
+        return self._list_result(request.method, items, table, sender), parts
 
-    def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
+    def _listed(self, request: raw_json.RequestLine, sender: Sender, *, at_once: bool = True) -> Result:
+        if not at_once and self._directory.is_same_for_all and not self._directory.is_ready:
+            raise TakesTurns
         kind, rule, table = KIND_OF_LIST[request.method], self._rule_of_list(request, sender), self._directory.table
+        if not at_once and not table.has_text(kind, rule, is_modern=sender.is_modern, within=_MOST_AT_ONCE):
+            raise TakesTurns
         try:
             items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
         except ValueError:
@@ -397,6 +410,10 @@ class Declined(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class TakesTurns(Exception):
+    """A list takes several turns, to be made or to be sent."""
 
 
 def _component(method: str, params: Mapping[str, Any]) -> Hashable:
