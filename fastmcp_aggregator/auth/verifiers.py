@@ -33,7 +33,7 @@ from fastmcp_aggregator.settings.model import AggregatorSettings
 logger = logging.getLogger(__name__)
 _PATIENCE = 10.0
 """Seconds that the provider has to send its keys, however slowly."""
-_LAST_SECOND = int(datetime.max.replace(tzinfo=UTC).timestamp())
+_LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
 _KEY_HEADER = b"x-api-key"
 _STANDARD_HEADER = b"authorization"
 

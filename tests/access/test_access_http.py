@@ -186,6 +186,7 @@ async def test_a_key_tells_whose_it_is_and_its_groups_and_stays_out_of_the_token
         ({"exp": int(time.time()) - 5}, False),
         ({"exp": None}, False),
         ({"exp": 253402300799}, True),
+        ({"exp": 253402300800}, False),  # the first second of the year 10000
         ({"exp": int(time.time() * 1000)}, False),  # milliseconds
         ({"exp": 10**400}, False),
         ({"exp": math.inf}, False),  # what 1e999 is read as
