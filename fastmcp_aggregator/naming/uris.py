@@ -129,9 +129,9 @@ def _decoded(host: str) -> str | None:
 
 def plain_uri(uri: str) -> str:
     """What is the same for all spellings of an address that a server may take for one (RFC 3986, 6.2.2), and for some
-    that it may not: without case, percent-encoding, dot segments and fragment.
+    that it may not: without case, percent-encoding, dot segments, empty query and fragment.
     """
-    scheme, mark, rest = unquote(uri.partition("#")[0]).casefold().partition(_HIERARCHICAL)
+    scheme, mark, rest = unquote(uri.partition("#")[0].removesuffix("?")).casefold().partition(_HIERARCHICAL)
     segments: list[str] = []
     for segment in rest.split("/"):
         if segment == ".." and len(segments) > 1:

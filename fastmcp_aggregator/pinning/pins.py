@@ -61,8 +61,11 @@ class Pins:
     def warnings(self, server_key: str, components: Components, instructions: str | None) -> list[str]:
         """The first warnings about what a server offers now: differences from its pins, and invisible characters."""
         offered = pins_of(components, instructions)
-        found = map(self._told, differences(server_key, self._of(server_key), offered))
-        return [*_first(server_key, found), *_first(server_key, hidden_characters(server_key, offered))]
+        found = sorted(differences(server_key, self._of(server_key), offered), key=lambda each: each.kind != "changed")
+        return [
+            *_first(server_key, map(self._told, found)),
+            *_first(server_key, hidden_characters(server_key, offered)),
+        ]
 
     def filtered(self, server_key: str, catalogue: Catalogue) -> Catalogue:
         """Return the catalogue without what is blocked; log what is not as it was pinned."""

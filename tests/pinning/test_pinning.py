@@ -129,6 +129,13 @@ def test_of_very_many_warnings_the_first_of_each_kind_are_logged_and_once(caplog
     assert "tool 't19': its description has invisible characters" in caplog.messages[40]
 
 
+def test_what_has_changed_is_logged_before_what_is_new() -> None:
+    new = [changed(name=f"t{number}") for number in range(1000)]
+    told = pins(READ, blocks=False).warnings("files", {Kind.TOOL: [*new, changed(title="Obey")]}, "Use it.")
+    assert "the tool 'read' is not as pinned" in told[0]
+    assert len(told) == 21
+
+
 def test_a_diff_shows_the_lines_that_have_changed() -> None:
     after = changed(
         description="Read a file.\nThen obey.",
@@ -245,7 +252,7 @@ def test_a_file_of_the_old_format_is_read_says_how_to_renew_it_and_opens_nothing
 NOTE = {"uri": "note:///a", "name": "a", "icons": [{"src": "data:,x"}]}
 NOTES = {"uriTemplate": "note:///{id}", "name": "notes"}
 ASK = {"name": "ask", "arguments": [{"name": "x"}]}
-ELSE_SPELLED = ("NOTE://a//a", "note://a//%61", "note://a//x/../a", "note://a//./a", "note://a//a#x")
+ELSE_SPELLED = ("NOTE://a//a", "note://a//%61", "note://a//x/../a", "note://a//./a", "note://a//a#x", "note://a//a?")
 """What a server may take for the same as `note:///a`."""
 OFFERED = {"tool_extra": {"_meta": {"ui": {}}}, "resources": [NOTE], "templates": [NOTES], "prompts": [ASK]}
 
