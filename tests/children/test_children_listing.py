@@ -104,7 +104,7 @@ async def test_of_a_tools_schema_what_is_about_headers_is_found_once_and_nothing
 
 
 async def test_schemas_are_walked_for_headers_only_where_there_may_be_some_and_not_if_large(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     walked: list[Any] = []
     monkeypatch.setattr(listing, "find_invalid_x_mcp_header", walked.append)
@@ -120,6 +120,8 @@ async def test_schemas_are_walked_for_headers_only_where_there_may_be_some_and_n
     tools = [{"name": str(number), "inputSchema": schema} for number, schema in enumerate(schemas)]
     await Session(lambda kind, _: {SPECS[kind].list_key: tools}, {"tools": {}}).catalogue()
     assert walked == [schemas[0], schemas[3], schemas[4]]
+    (told,) = caplog.messages
+    assert told.startswith("server 'files' lists input schemas over 64 KiB (1);")
 
 
 async def test_every_kind_is_read_with_its_version_and_the_instructions() -> None:

@@ -87,7 +87,7 @@ async def read_catalogue(
     if max_tools is not None and len(tools) > max_tools:
         logger.warning("server %r lists %d tools; the first %d are used", server_key, len(tools), max_tools)
         tools = components[Kind.TOOL] = tools[:max_tools]
-    schemas = await _header_schemas(tools)
+    schemas = await _header_schemas(server_key, tools)
     session.mirror_headers(schemas)
     hints = {kind: hint for kind, (_, hint, _) in zip(kinds, lists, strict=True) if hint is not None}
     left_out = {
@@ -123,21 +123,32 @@ def _bounded(server_key: str, capabilities: dict[str, Any]) -> dict[str, Any]:
     return {name: {part: bool(capabilities[name].get(part)) for part in parts} for name, parts in known.items()}
 
 
-async def _header_schemas(tools: Iterable[Component]) -> dict[str, dict[str, Any]]:
+async def _header_schemas(server_key: str, tools: Iterable[Component]) -> dict[str, dict[str, Any]]:
     """By tool, its `_header_schema`, if it is not empty. Others have their turns in between: to walk a schema takes
     long, and so only those are that may have any, and are not very large.
     """
-    found, step = {}, 0
+    found, step, too_large = {}, 0, 0
     for tool in tools:
         text = _json(tool.get("inputSchema"))
         step += len(text)
         if step > _STEP:
             step = 0
             await asyncio.sleep(0)
-        if _HEADER_KEY in text and len(text) <= _LARGEST_HEADER_SCHEMA:
-            await asyncio.sleep(0)
-            if schema := _header_schema(tool["inputSchema"]):
-                found[tool["name"]] = schema
+        if _HEADER_KEY not in text:
+            continue
+        if len(text) > _LARGEST_HEADER_SCHEMA:
+            too_large += 1
+            continue
+        await asyncio.sleep(0)
+        if schema := _header_schema(tool["inputSchema"]):
+            found[tool["name"]] = schema
+    if too_large:
+        logger.warning(
+            "server %r lists input schemas over %d KiB (%d); arguments of these tools are not sent as HTTP headers",
+            server_key,
+            _LARGEST_HEADER_SCHEMA // 1024,
+            too_large,
+        )
     return found
 
 
