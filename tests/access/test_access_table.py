@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,14 +32,15 @@ from support.account_hub import CALL, Browser, give
 from support.account_hub import Around as Accounts
 from support.account_hub import around as hub_with_accounts
 from support.credentials import Credentials, bearer, token
-from support.doubles import call
-from support.harness import config, connected, free_port, lean, until
+from support.doubles import NoFlowControl, call
+from support.harness import config, connected, free_port, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.redis_server import RedisServer
+from support.remote_server import remote_server
 from support.serving import served
 from support.tokens import PAIR
 from support.two_replicas import post, replicas, session_of
-from support.wire import until_answered
+from support.wire import RawClient, until_answered
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import Aggregator
@@ -48,11 +50,13 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.children.http import metadata_addresses
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
+from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config.documents import MAX_BYTES
-from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError
+from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError, StartupError
 from fastmcp_aggregator.front.http.server import serve_http
-from fastmcp_aggregator.groups import load_groups
+from fastmcp_aggregator.groups import Group, load_groups
 from fastmcp_aggregator.local_hub.dashboard import Doors
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
@@ -1251,6 +1255,233 @@ async def _(around: Around) -> None:
 
 
 # The page.
+
+
+# Calls that wait for an answer.
+
+ASKING = {"name": "a:play", "arguments": {"script": [{"ask": {"x": {"method": "roots/list"}}}]}}
+IS_OVER = "requestState: the call that it continues is over; call again without it"
+
+
+@asynccontextmanager
+async def asked(app: Aggregator) -> AsyncIterator[tuple[RawClient, dict[str, Any]]]:
+    """A client that was asked, and the request with which it answers."""
+    async with app, connected(app, modern=True, capabilities={"roots": {}}) as client:
+        round_ = await client.result("tools/call", ASKING)
+        answers = {name: {"roots": []} for name in round_["inputRequests"]}
+        yield client, {**ASKING, "requestState": round_["requestState"], "inputResponses": answers}
+
+
+@cell("calls that wait for their caller's answer", "missing")
+async def _(around: Around) -> None:
+    async with asked(build_aggregator(config(a=talking()))) as (client, back):
+        del back["requestState"]
+        assert (await client.result("tools/call", back))["resultType"] == "input_required"
+
+
+@cell("calls that wait for their caller's answer", "malformed")
+async def _(around: Around) -> None:
+    async with asked(build_aggregator(config(a=talking()))) as (client, back):
+        for state in (back["requestState"][:-1], "held-*", "", 1, {"x": 1}):
+            assert (await client.error("tools/call", {**back, "requestState": state}))["code"] == -32602
+        assert (await client.result("tools/call", back))["resultType"] == "complete"
+
+
+@cell("calls that wait for their caller's answer", "too big")
+async def _(around: Around) -> None:
+    async with asked(build_aggregator(config(a=talking()))) as (client, back):
+        long = back["requestState"] + "x" * 1_000_000
+        assert (await client.error("tools/call", {**back, "requestState": long}))["message"] == IS_OVER
+
+
+@cell("calls that wait for their caller's answer", "stale")
+async def _(around: Around) -> None:
+    async with asked(build_aggregator(config(a=talking()))) as (client, back):
+        assert (await client.result("tools/call", back))["resultType"] == "complete"
+        assert (await client.error("tools/call", back))["message"] == IS_OVER
+
+
+@cell("calls that wait for their caller's answer", "down")
+async def _(around: Around) -> None:
+    app = build_aggregator(config(a=talking()))
+    scripts = scripted(app)
+    async with asked(app) as (client, back):
+        scripts["a"].life.die()
+        await until(lambda: len(scripts["a"].lives) == 2 and app.health()["a"].state == "running")
+        error = await client.error("tools/call", back)
+        assert (error["code"], error["data"]["server"]) == (-32000, "a")
+
+
+# Tasks.
+
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@asynccontextmanager
+async def with_task(app: Aggregator) -> AsyncIterator[tuple[RawClient, str]]:
+    async with app, connected(app, modern=True, capabilities=TASKS) as client:
+        yield client, (await client.result("tools/call", {"name": "a:task", "arguments": {}}))["taskId"]
+
+
+def tasking() -> Aggregator:
+    return build_aggregator(config(a=lean(era="modern", tool_names=["task"]), b=lean()))
+
+
+async def is_no_task(client: RawClient, task_id: Any) -> None:
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        assert (await client.error(method, {"taskId": task_id, "inputResponses": {}}))["code"] == -32602
+
+
+@cell("tasks", "missing")
+async def _(around: Around) -> None:
+    async with with_task(tasking()) as (client, _):
+        for method in ("tasks/get", "tasks/cancel"):
+            assert (await client.error(method, {}))["code"] == -32602
+        await is_no_task(client, "")
+
+
+@cell("tasks", "malformed")
+async def _(around: Around) -> None:
+    async with with_task(tasking()) as (client, task_id):
+        for odd in (task_id[:-8], task_id.swapcase(), "task-1", "v1.AAAA"):
+            await is_no_task(client, odd)
+
+
+@cell("tasks", "too big")
+async def _(around: Around) -> None:
+    async with with_task(tasking()) as (client, task_id):
+        await is_no_task(client, task_id + "A" * 10_000)
+
+
+@cell("tasks", "stale")
+async def _(around: Around) -> None:
+    app = build_aggregator(
+        config(a=lean(era="modern", tool_names=["task"]), b=lean()), groups={"g": {"servers": ["a", "b"]}}
+    )
+    async with app, connected(app.group("g"), modern=True, capabilities=TASKS) as client:
+        task_id = (await client.result("tools/call", {"name": "a:task", "arguments": {}}))["taskId"]
+        app._backend.regroup(lambda _: Group("g", servers=("b",)))
+        await is_no_task(client, task_id)
+
+
+@cell("tasks", "down")
+async def _(around: Around) -> None:
+    app = tasking()
+    scripts = scripted(app)
+    async with with_task(app) as (client, task_id):
+        scripts["a"].life.die()
+        await until(lambda: len(scripts["a"].lives) == 2 and app.health()["a"].state == "running")
+        assert "not found" in (await client.error("tasks/get", {"taskId": task_id}))["message"]
+
+
+# What servers say and ask.
+
+
+@asynccontextmanager
+async def two_of_one_server(around: Around) -> AsyncIterator[tuple[HttpClient, HttpClient, Callable[[], Any]]]:
+    """Two who have authenticated, and have both called a shared server of the older era."""
+    credentials = Credentials(around.folder, {"ann": None, "bob": None})
+    app = build_aggregator(config(a=talking()), auth=credentials.auth)
+    scripts = scripted(app)
+    async with served(app) as front:
+        ann, bob = [
+            await front.connect(headers=credentials.of(who), capabilities={"roots": {}}) for who in ("ann", "bob")
+        ]
+        for client in (ann, bob):
+            await client.call("a:play", script=[])
+        yield ann, bob, lambda: scripts["a"].life.child
+
+
+async def is_told_nothing(ann: HttpClient, bob: HttpClient) -> None:
+    for client in (ann, bob):
+        await client.call("a:play", script=[])
+        assert not client.questions
+        assert not [each for each in client.notifications if each["method"] != "notifications/progress"]
+
+
+@cell("what a server says and asks", "missing")
+async def _(around: Around) -> None:
+    async with two_of_one_server(around) as (ann, bob, _):
+        said = {"say": "notifications/message", "params": {"level": "info", "data": "of ann"}}
+        (answer,) = await ann.call("a:play", script=[said, {"ask": {"x": {"method": "roots/list"}}}])
+        assert "it cannot be told which client to ask" in answer["x"]["error"]["message"]
+        await is_told_nothing(ann, bob)
+
+
+@cell("what a server says and asks", "malformed")
+async def _(around: Around) -> None:
+    async with two_of_one_server(around) as (ann, bob, _):
+        for token in ("x", 1, None, {"x": 1}):
+            said = {"say": "notifications/progress", "params": {"progressToken": token, "progress": 1}}
+            await ann.call("a:play", script=[said])
+        await is_told_nothing(ann, bob)
+        assert not [*ann.notifications, *bob.notifications]
+
+
+class Pipe(NoFlowControl):
+    server_key = "a"
+
+
+@cell("what a server says and asks", "too big")
+async def _(around: Around) -> None:
+    transport = ProcessTransport(Pipe(), has_fast_path=False)  # type: ignore[arg-type]
+    for said in ('"method":"notifications/message"', '"id":1,"method":"roots/list"'):
+        line = f'{{"jsonrpc":"2.0",{said},"params":{{"x":"{"x" * 5_000_000}"}}}}'
+        assert transport._without_excess([line.encode()]) == []
+
+
+@cell("what a server says and asks", "stale")
+async def _(around: Around) -> None:
+    async with two_of_one_server(around) as (ann, bob, child):
+        said = {"say": "notifications/message", "params": {"level": "info", "data": "of ann"}}
+        await ann.call("a:play", script=[{"later": [said, {"ask": {"x": {"method": "roots/list"}}}]}])
+        child().play_outside(*child().kept)
+        await is_told_nothing(ann, bob)
+
+
+# Addresses of servers.
+
+
+async def is_never_sent_to(host: str, port: int, words: str) -> None:
+    with pytest.raises(StartupError, match=words):
+        async with build_aggregator(config(r={"url": f"http://{host}:{port}/mcp"})):
+            pytest.fail("entered")
+
+
+async def is_not_found(around: Around, code: int) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(code, "not found")
+
+    around.patch.setattr(socket, "getaddrinfo", fails)
+    await is_never_sent_to("localhost", 9, "connection refused or host not found")
+
+
+@cell("addresses of servers", "missing")
+async def _(around: Around) -> None:
+    await is_not_found(around, socket.EAI_NONAME)
+
+
+@cell("addresses of servers", "malformed")
+async def _(around: Around) -> None:
+    for host in ("0xa9fea9fe", "0251.0376.0251.0376", "[::ffff:169.254.169.254]", "METADATA.google.internal."):
+        await is_never_sent_to(host, 9, "its address is that of a cloud metadata service|InvalidURL")
+
+
+@cell("addresses of servers", "stale")
+async def _(around: Around) -> None:
+    async def before(host: str, timeout: float | None) -> list[str]:
+        return ["192.0.2.1"]
+
+    around.patch.setattr(metadata_addresses, "_ADDRESSES", {ip_address("127.0.0.1")})
+    around.patch.setattr(metadata_addresses, "_resolved", before)
+    async with remote_server() as server:
+        await is_never_sent_to("localhost", server.port, "its address is that of a cloud metadata service")
+        assert server.requests == []
+
+
+@cell("addresses of servers", "down")
+async def _(around: Around) -> None:
+    await is_not_found(around, socket.EAI_AGAIN)
 
 
 @pytest.mark.parametrize("name", [": ".join(key) for key in CELLS])
