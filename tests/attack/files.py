@@ -232,6 +232,32 @@ async def keys_race(machine: Machine) -> str:
 
 
 @attack(
+    "files-locks",
+    "links in a cloned repository where lock files are made",
+    "not followed",
+    room="machine",
+)
+async def files_locks(machine: Machine) -> str:
+    config = _put(machine.project / "locked.json", _servers({"a": lean()}))
+    kept = machine.path("kept.txt")
+    for name, command in {
+        "locked-keys.json": ("keys", "create", "ann", "--file"),
+        "locked-pins.json": ("pin", config, "--file"),
+        "locked.json": ("new", "made", "--force", "--config"),
+    }.items():
+        for lock in (f".{name}.lock", f"{name}.lock"):
+            kept.write_text("kept")
+            (machine.project / lock).symlink_to(kept)
+            await machine.run(*command, str(machine.project / name))
+            (machine.project / lock).unlink(missing_ok=True)
+            assert kept.read_text() == "kept", f"`{command[0]}` has written through `{lock}`"
+            assert kept.stat().st_mode & 0o777 == 0o644, (
+                f"`{command[0]}` has changed the mode of what `{lock}` leads to"
+            )
+    return "what they lead to is as before"
+
+
+@attack(
     "files-writable",
     "files and folders that others may write",
     "keys refused; `check` tells all",

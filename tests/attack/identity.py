@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -9,6 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding
 from joserfc.jwk import RSAKey
 from support.account_hub import around, mixed_up
-from support.tokens import OTHER_PAIR, PAIR, claims_of, token
+from support.harness import config, lean
+from support.remote_server import Request, remote_server
+from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, claims_of, token
 
-from attack.rooms import Team, jwt_for
+from attack.rooms import Machine, Team, hub_of_its_own, jwt_for
 from attack.table import attack
 from fastmcp_aggregator.oauth.account import kept_accounts
 
 HEADING = "Who somebody is"
 _NOW = int(time.time())
 _OWN_KEY: Any = serialization.load_pem_private_key(OTHER_PAIR.private_key.get_secret_value().encode(), None)
+_PROVIDERS_KEY: Any = serialization.load_pem_private_key(PAIR.private_key.get_secret_value().encode(), None)
 DOORS = [
     *(("POST", path) for path in ("/mcp", "/mcp/tools/list", "/mcp/messages?session_id=x", "/groups/red/mcp")),
     *(("POST", path) for path in ("/groups/red/mcp/tools/call", "/groups/none/mcp", "/groups/red/mcp/messages")),
@@ -155,6 +160,13 @@ def _own(header: Mapping[str, Any]) -> str:
     return f"{body}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
 
 
+def _provided(claims: str) -> str:
+    """Signed by the provider, whatever its claims are."""
+    body = f"{_part({'alg': 'RS256'})}.{base64.urlsafe_b64encode(claims.encode()).rstrip(b'=').decode()}"
+    signed = _PROVIDERS_KEY.sign(body.encode(), padding.PKCS1v15(), hashes.SHA256())
+    return f"{body}.{base64.urlsafe_b64encode(signed).rstrip(b'=').decode()}"
+
+
 def _good(**claims: Any) -> str:
     return token(groups=["red"], **claims)
 
@@ -220,6 +232,13 @@ TOKENS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
             *(_good(nbf=nbf) for nbf in (_NOW + 3600, "never", [1])),
         ],
     ),
+    "calendar": (
+        "an expiry that no calendar has: `1e999`, 10^400, milliseconds",
+        lambda trap: [
+            _provided(json.dumps(claims_of(groups=["red"], exp=0)).replace('"exp": 0', f'"exp": {exp}'))
+            for exp in ("1e999", "Infinity", "1" + "0" * 400, "1e300", str(_NOW * 1000), "253402300800")
+        ],
+    ),
     "crit": (
         "a header that demands extensions: `crit`, `b64`, `zip`",
         lambda trap: [_own({"crit": ["x"], "x": 1}), _own({"b64": False, "crit": ["b64"]}), _own({"zip": "DEF"})],
@@ -271,6 +290,23 @@ async def groups_claim(room: Team) -> str:
 
 
 @attack(
+    "jwt-spaces",
+    "groups and roles as one text, with tabs, line breaks and spaces of other kinds",
+    "divided at plain spaces alone",
+)
+async def spaces(room: Team) -> str:
+    kinds = ("\t", "\n", "\x1c", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
+    for kind in kinds:
+        answer = await room.one.face(token(groups=f"x{kind}red"), "tools/list", group="red")
+        assert answer.status_code == 404, f"{kind!r} in groups: {answer.status_code}"
+        status = await room.one.status_of("GET", "/keys", jwt_for("mallory", "red", roles=f"call{kind}operate"))
+        assert status == 403, f"{kind!r} in roles: {status}"
+    answer = await room.one.face(token(groups="x red"), "tools/list", group="red")
+    assert answer.status_code == 200, "a good claim was refused"
+    return f"404 and 403 for each of {len(kinds)} kinds"
+
+
+@attack(
     "jwt-subject",
     "a `sub` that is missing, no text, a line break, or a megabyte",
     "401, or a name of its own",
@@ -298,6 +334,45 @@ async def like_key(room: Team) -> str:
     names = {entry["principal"] for entry in room.one.audit()[-1:]} | {"few"}
     assert len(names) == 2, "the audit log has one name for both"
     return "counted and named apart"
+
+
+_PRIVATE = RSAKey.import_key(OTHER_PAIR.private_key.get_secret_value()).as_dict(private=True)
+SETS: dict[str, bytes] = {
+    "330 private keys": json.dumps({"keys": [{**_PRIVATE, "kid": str(number)} for number in range(330)]}).encode(),
+    "a private key of 400 KB": json.dumps({"keys": [{**_PRIVATE, "kid": "x", "d": "A" * 400_000}]}).encode(),
+    "no end": b"",
+}
+
+
+@attack(
+    "jwt-set",
+    "a key set of the provider with 330 private keys, a huge one, or no end",
+    "nobody is let in; others go on",
+    room="machine",
+)
+async def key_set(machine: Machine) -> str:
+    for name, document in SETS.items():
+        async with remote_server(partial(_publish, document)) as provider:
+            settings = f'jwt_issuer = "{ISSUER}"\njwt_audience = "{AUDIENCE}"\njwt_jwks_url = "{provider.url}"\n'
+            async with hub_of_its_own(machine, config(a=lean()), settings) as hub, hub.watched(slowest=2.0):
+                status = (await hub.call(token(pair=OTHER_PAIR, kid="y"), None, "a:echo")).status_code
+                assert status == 401, f"{name}: {status}"
+            assert provider.requests, "the keys were not asked for"
+    return f"401 with each of {len(SETS)} sets"
+
+
+async def _publish(document: bytes, request: Request) -> bool:
+    """Answer with a document; without one, with spaces for ever."""
+    if document:
+        await request.respond(200, document, content_type="application/json")
+        return True
+    with suppress(ConnectionError):
+        await request.start(200, content_type="application/json", transfer_encoding="chunked")
+        while not request.writer.is_closing():
+            request.writer.write(b"10000\r\n%b\r\n" % (b" " * 65536))
+            await request.writer.drain()
+            await asyncio.sleep(0)
+    return True
 
 
 @attack(

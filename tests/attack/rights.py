@@ -9,10 +9,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from support.harness import config, lean
 from support.wire import text_of, until
 
-from attack.rooms import Hub, Team
+from attack.rooms import Hub, Machine, Team, hub_of_its_own
 from attack.table import attack
+from fastmcp_aggregator.access.keys import new_key
+from fastmcp_aggregator.access.keys_file import write_keys
 
 HEADING = "What somebody may use"
 PATHS = [
@@ -364,6 +367,39 @@ async def audit_refused(room: Team) -> str:
         except TimeoutError:
             raise AssertionError(f"{method} {path}: no line") from None
     return f"a line for each of {len(REFUSED)}"
+
+
+@attack(
+    "audit-nested",
+    "another group's tools, prompts and resources by way of `call_tool`",
+    "refused, with a line each as if asked for directly",
+    room="machine",
+)
+async def audit_nested(machine: Machine) -> str:
+    key, entry = new_key("ann", ("mine",), None)
+    write_keys(machine.project / "nested-keys.json", [entry])
+    note, prompt = {"uri": "note:///a", "name": "a"}, {"name": "secret"}
+    servers = config(mine=lean(), other=lean(name="other", resources=[note], prompts=[prompt]))
+    groups = {"mine": {"servers": ["mine"], "tool_search": True}, "other": {"servers": ["other"]}}
+    settings = f'keys_file = "{machine.project / "nested-keys.json"}"\naudit = "audit.jsonl"\n'
+    settings += "prompts_as_tools = true\nresources_as_tools = true\n"
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("other:echo", {}),
+        ("get_prompt", {"name": "other:secret"}),
+        ("read_resource", {"uri": "note://other//a"}),
+    ]
+    async with hub_of_its_own(machine, servers, settings, keys={"ann": key}, groups=groups) as hub:
+        for number, (name, arguments) in enumerate(asked, 1):
+            answer = await hub.call("ann", "mine", "call_tool", name=name, arguments=arguments)
+            assert "other reads" not in answer.text, "it was read"
+            await until(lambda number=number: len(_denied(hub)) >= number)
+        await asyncio.sleep(0.3)
+        assert len(_denied(hub)) == len(asked), f"{len(_denied(hub))} lines for {len(asked)}"
+    return f"a line for each of {len(asked)}"
+
+
+def _denied(hub: Hub) -> list[dict[str, Any]]:
+    return [entry for entry in hub.audit() if entry.get("outcome") == "denied"]
 
 
 @attack(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -40,7 +42,11 @@ MEMORY = 6 * 1024**3
 """Bytes that a hub may address: an attack must not take the machine along."""
 QUICK = 5.0
 """Seconds within which `/health` answers whatever is going on; generous, for the machine may be busy."""
-EXPECTED = ("error: all API keys are rejected until this is fixed", "error: Error parsing JSON response")
+EXPECTED = (
+    "error: all API keys are rejected until this is fixed",
+    "error: Error parsing JSON response",
+    "error: Error calling tool",
+)
 """How lines of the log may begin that tell of an error."""
 KEYS: dict[str, tuple[str, ...] | None] = {
     "ann": ("red", "both", "own", "solo"),
@@ -181,6 +187,18 @@ class Hub:
         grown = (self.process.memory_info().rss - before) / 1024**2
         assert grown < grows_by, f"the hub grew by over {grows_by} MiB"
 
+    @asynccontextmanager
+    async def bounded(self, *, seconds: float = math.inf, peak: float = math.inf) -> AsyncIterator[None]:
+        """Meanwhile it works for so many seconds of its processor at most, and never has so many MiB more."""
+        (before, rss), process = (sum(self.process.cpu_times()[:2]), self.process.memory_info().rss), self.process
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # its peak begins anew
+        yield
+        worked = sum(process.cpu_times()[:2]) - before
+        assert worked < seconds, f"it worked for over {seconds:g} s"
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        grown = int(status.partition("VmHWM:")[2].split()[0]) / 1024 - rss / 1024**2
+        assert grown < peak, f"the hub had over {peak:g} MiB more"
+
     def audit(self) -> list[dict[str, Any]]:
         """The audit log so far."""
         path = self.folder / "audit.jsonl"
@@ -227,7 +245,7 @@ async def hub(
     settings: str,
     *,
     keys: Mapping[str, str] | None = None,
-    groups: bool = False,
+    groups: Mapping[str, Any] | None = None,
     descriptors: int = 4096,
 ) -> AsyncIterator[Hub]:
     """A hub of its own process; settings are TOML."""
@@ -237,8 +255,8 @@ async def hub(
     (folder / "settings.toml").write_text(settings)
     command = [sys.executable, "-m", "fastmcp_aggregator", str(folder / "mcp.json"), "--transport", "http"]
     command += ["--port", str(port), "--settings", str(folder / "settings.toml")]
-    if groups:
-        (folder / "group.json").write_text(json.dumps(GROUPS))
+    if groups is not None:
+        (folder / "group.json").write_text(json.dumps(groups))
         command += ["--groups", str(folder / "group.json")]
     env = {name: value for name, value in os.environ.items() if not name.startswith("FASTMCP_")}
     env["ATTACK_SECRET"] = PLANTED
@@ -328,7 +346,7 @@ async def team(folder: Path) -> AsyncIterator[Team]:
         settings = re.sub('"../', f'"{folder}/', settings).replace(f'pins = "{folder}/pins.json"\n', "")
 
         def replica(name: str) -> AbstractAsyncContextManager[Hub]:
-            return hub(folder / name, document, settings, keys=keys, groups=True)
+            return hub(folder / name, document, settings, keys=keys, groups=GROUPS)
 
         hubs = [await stack.enter_async_context(replica(name)) for name in ("one", "other")]
         yield Team(*hubs, redis, asking, remote, passing, trap, replica)
@@ -395,6 +413,20 @@ class Machine:
         shown, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
         assert process.returncode is not None
         return process.returncode, shown.decode(errors="replace")
+
+
+@asynccontextmanager
+async def hub_of_its_own(
+    machine: Machine, document: Mapping[str, Any], settings: str = "", **options: Any
+) -> AsyncIterator[Hub]:
+    """A hub for one attack, which must go on serving after it as the others must."""
+    folder = Path(tempfile.mkdtemp(dir=machine.home, prefix="hub-"))
+    async with hub(folder, document, f"strict = false\n{settings}", **options) as served:
+        try:
+            yield served
+        finally:
+            await served.stack.aclose()
+        await served.check()
 
 
 @asynccontextmanager

@@ -13,12 +13,12 @@ from typing import Any
 import httpx2
 
 import fastmcp_aggregator
-from attack import files, held, identity, operators, requests, rights, servers, sessions, shares
+from attack import files, held, identity, operators, requests, rights, servers, sessions, shares, vast
 from attack.report import Outcome
 from attack.rooms import ROOMS, hubs_of
 from attack.table import TABLE, Attack
 
-SECTIONS = (identity, rights, operators, sessions, requests, servers, held, shares, files)
+SECTIONS = (identity, rights, operators, sessions, requests, servers, vast, held, shares, files)
 """The modules that fill the table, in the order of the page."""
 _BOUND = 180.0
 """Seconds that an attack may take."""

@@ -8,9 +8,10 @@ import json
 from contextlib import suppress
 from typing import Any
 
+from support.harness import config, lean
 from support.remote_server import Request
 
-from attack.rooms import PLANTED, Team, jwt_for
+from attack.rooms import PLANTED, Machine, Team, hub_of_its_own, jwt_for
 from attack.table import attack
 
 HEADING = "Servers that attack, or are used for it"
@@ -391,6 +392,19 @@ async def check_cost(room: Team) -> str:
 
 
 @attack(
+    "check-classes",
+    "patterns whose classes take seconds to prepare",
+    "all calls of such tools are refused",
+)
+async def check_classes(room: Team) -> str:
+    async with room.one.watched(slowest=2.0, grows_by=64):
+        for number in range(3):
+            answer = await room.one.call("bob", "blue", f"hostile:classes_{number}", x="a")
+            assert answer.status_code == 400, f"pattern {number}: {answer.status_code}"
+    return "3 refused, none is felt"
+
+
+@attack(
     "check-off",
     "nesting 101 deep, NaN, doubled names, a lone surrogate beside a wrong argument",
     "still refused",
@@ -415,6 +429,44 @@ async def check_off(room: Team) -> str:
         )
         assert "wrong" not in answer.text, "the server was sent what was not checked"
     return "400"
+
+
+_NOTE, _TEMPLATE = {"uri": "note:///b", "name": "b"}, {"uriTemplate": "secret://{id}", "name": "t"}
+_SPELLINGS = ("note://s//b", "NOTE://s//b", "note://s//%62", "note://s//x/../b", "note://s//./b", "note://s//b#x")
+_SPELLINGS += ("note://s//b?", "secret://s/x", "SECRET://s/x", "secret://s/%78", "secret://s/x#y")
+
+
+@attack(
+    "pins-spellings",
+    "addresses that are not as pinned, in other spellings; what a server without pins offers",
+    "nothing is served of either",
+    room="machine",
+)
+async def pins_spellings(machine: Machine) -> str:
+    skills: dict[str, Any] = {
+        "era": "modern",
+        "capabilities": {"tools": {}, "prompts": {}, "extensions": {"io.modelcontextprotocol/skills": {}}},
+        "results": {"skills/list": {"skills": [{"uri": "skill://sew/SKILL.md", "frontmatter": {"name": "sew"}}]}},
+        "prompts": [{"name": "p"}],
+    }
+    path, pins = machine.project / "pinned-s.json", machine.project / "pins-s.json"
+    path.write_text(json.dumps(config(s=lean(resources=[_NOTE], templates=[_TEMPLATE]))))
+    await machine.run("pin", str(path), "--file", str(pins))
+    changed = lean(resources=[{**_NOTE, "title": "x"}], templates=[{**_TEMPLATE, "title": "x"}])
+    settings = f'pins = "{pins}"\non_pin_mismatch = "block"\n'
+    async with hub_of_its_own(machine, config(s=changed, new=lean(**skills)), settings) as hub:
+        for uri in _SPELLINGS:
+            answer = await hub.face(None, "resources/read", {"uri": uri})
+            assert answer.status_code == 400, f"{uri}: {answer.status_code}"
+        client = await hub.connect(None)
+        for method in ("tools/list", "prompts/list", "skills/list"):
+            assert "new" not in json.dumps(await client.send(method)), f"{method}: of a server without pins"
+        for method, params in (("tools/call", {"name": "new:echo"}), ("prompts/get", {"name": "new:p"})):
+            answer = await hub.face(None, method, params)
+            assert answer.status_code in (400, 404), f"{method}: {answer.status_code}"
+        answer = await hub.face(None, "resources/read", {"uri": "skill://new/sew/SKILL.md"})
+        assert answer.status_code in (400, 404), f"a skill: {answer.status_code}"
+    return f"none of {len(_SPELLINGS)} addresses, nothing without pins"
 
 
 @attack(

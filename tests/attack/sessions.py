@@ -118,6 +118,39 @@ async def taken_ids(hub: Hub) -> str:
     return "6 of 6 are answered"
 
 
+@attack(
+    "session-spellings",
+    "two calls of a session whose ids are one: 7 and `07`, ` 7`, `+7`, `7`",
+    "the second is refused; both servers go on",
+    room="small",
+)
+async def spelled_ids(hub: Hub) -> str:
+    ann = await hub.connect("ann", modern=False)
+    session = _of(ann._session["Mcp-Session-Id"])
+
+    def post(number: object) -> asyncio.Task[httpx2.Response]:
+        body = {**_call("a:hold"), "id": number}
+        return asyncio.create_task(hub.ask("POST", "/mcp", "ann", json=body, headers=session))
+
+    for again in ("07", " 7", "+7", "7"):
+        first = post(7)
+        await asyncio.sleep(0.5)
+        second = post(again)
+        await asyncio.sleep(0.5)
+        try:
+            async with asyncio.timeout(10):
+                assert (await hub.call("bob", None, "a:release")).status_code == 200, f"{again!r}: the other is refused"
+                statuses = [(await each).status_code for each in (first, second)]
+                assert (await hub.call("bob", None, "a:echo")).status_code == 200, f"{again!r}: the other is refused"
+        except TimeoutError:
+            raise AssertionError(f"{again!r}: an answer is lost") from None
+        finally:
+            first.cancel()
+            second.cancel()
+        assert statuses == [200, 400], f"{again!r}: {statuses}"
+    return "400 for each of 4 spellings"
+
+
 @attack("session-fixed", "a session id of one's choice at `initialize`", "the hub makes its own")
 async def fixed(room: Team) -> str:
     hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}

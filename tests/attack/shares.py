@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx2
+from support.harness import config, lean
 from support.wire import LEGACY
 
-from attack.rooms import Hub
+from attack.rooms import Hub, Machine, hub_of_its_own
 from attack.table import attack
 
 HEADING = "What all share"
@@ -349,6 +351,38 @@ async def left(hub: Hub) -> str:
             async with _open(hub, 100, lambda _: data):
                 pass
     return "others are answered"
+
+
+@attack(
+    "share-churn",
+    "10,000 connections that are opened and left without a word",
+    "closed as they come; others go on",
+    room="small",
+)
+async def churn(hub: Hub) -> str:
+    def come_and_go() -> None:
+        for _ in range(10_000):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", hub.port), 10):
+                pass
+
+    async with others_served(hub):
+        await asyncio.to_thread(come_and_go)
+    return "others are answered"
+
+
+@attack(
+    "share-names",
+    "60 calls of names that nobody has, beside 1,800 names of 250 characters",
+    "few of them are compared",
+    room="machine",
+)
+async def names(machine: Machine) -> str:
+    servers = {f"s{n}": lean(tool_names=["x" * 240 + f"{n}_{m}" for m in range(450)]) for n in range(4)}
+    async with hub_of_its_own(machine, config(**servers)) as hub, hub.watched(slowest=2.0), hub.bounded(seconds=2.5):
+        for number in range(60):
+            answer = await hub.call(None, None, f"s1:{'x' * 200}{number}{'y' * 40}")
+            assert answer.status_code == 400, f"{answer.status_code}"
+    return "less than 40 ms each"
 
 
 @attack(

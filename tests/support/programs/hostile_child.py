@@ -54,6 +54,15 @@ def schemas(trap: str) -> dict[str, Any]:
     }
 
 
+CLASSES = ["(?i)" + "[a-\\x{10ffff}]" * 350, "(?i)" + "\\p{L}" * 900, "(?i)" + "[\\p{L}&&[^a]]" * 380]
+"""Patterns that take seconds to prepare: each class is folded and joined anew."""
+
+
+def classes() -> dict[str, Any]:
+    texts = [{"type": "string", "pattern": pattern} for pattern in CLASSES]
+    return {f"classes_{n}": {"type": "object", "properties": {"x": text}} for n, text in enumerate(texts)}
+
+
 def tool(name: str, schema: Any, **extra: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": schema, **extra}
 
@@ -62,5 +71,6 @@ if __name__ == "__main__":
     plain = {"type": "object"}
     tools = [tool(name, schema) for name, schema in schemas(sys.argv[1]).items()]
     tools += [tool(name, plain, icons=[{"src": f"{sys.argv[1]}/icon"}]) for name in NAMES]
+    tools += [tool(name, schema) for name, schema in classes().items()]
     tools += [tool(name, plain) for name in (*USED, *(f"many_{n}" for n in range(1500)))]
     Child(name="hostile", tool_names=[each["name"] for each in tools], results={"tools/list": {"tools": tools}}).serve()
