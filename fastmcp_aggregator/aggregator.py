@@ -140,7 +140,7 @@ class Aggregator(VirtualServer):
         return self._backend.config
 
     def expect_no_client(self, *, has_roots: bool = False) -> None:
-        """Say that nobody will use the app: servers that ask for roots would ask in vain. With `has_roots` they are
+        """Say that no client will come: servers that ask for roots would ask in vain. With `has_roots` they are
         offered, and are none, which shows who asks for them.
         """
         self._backend.profile.expect_none(has_roots=has_roots)
@@ -395,14 +395,14 @@ class Aggregator(VirtualServer):
         return {**self._backend.places.usage(), **of_servers}
 
     def _look_for_missing_tools(self) -> None:
-        """Warn of tools that groups name and nobody offers, as far as servers have been listed."""
+        """Warn of tools that groups name and no server offers, as far as servers have been listed."""
         listed = {key: child.catalogue for key, child in self.children.items() if child.catalogue is not None}
         offered = {key: [tool["name"] for tool in catalogue.of(Kind.TOOL)] for key, catalogue in listed.items()}
         down = [key for key, child in self.children.items() if child.catalogue is None and child.settled.is_set()]
         self._missing_tools.look(self._groups, offered, down)
 
     def _needed(self, config: McpConfig) -> McpConfig:
-        """The config without servers that nobody will use."""
+        """The config without the servers that will not be used."""
         return config if self._only is None else config.only(self.group_info(self._only).servers)
 
     def _restriction(self, group_id: str) -> Group:

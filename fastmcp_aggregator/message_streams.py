@@ -75,7 +75,7 @@ class MessageReader(_Stream):
     `checked` is given each line of more than `unchecked_bytes` before it is parsed, and tells what is read in its
     place, or None; nothing else is read until then. `on_end` is told when all lines before the end were delivered.
     Other tasks run before the line is read that follows a message which it `pauses_after`: a notification costs as much
-    as a batch, and nobody waits for it; what a child asks over a request is decided before that may be answered.
+    as a batch, and is not awaited; what a child asks over a request is decided before that may be answered.
     """
 
     def __init__(

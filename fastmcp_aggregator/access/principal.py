@@ -11,7 +11,7 @@ ANYONE = "anonymous"
 """The principal without authentication: the client on stdio, everybody on a loopback port without auth."""
 
 KEY_MARK = "key:"
-"""How the names of those begin who have authenticated with an API key."""
+"""The prefix of the names of API keys' principals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +67,4 @@ def _bare(name: str) -> Principal:
 
 
 ANYBODY = Principal(roles=EVERYTHING)
-"""Who has not authenticated, where nobody has to."""
+"""The principal of callers that need not authenticate."""

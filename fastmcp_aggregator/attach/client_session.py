@@ -83,7 +83,7 @@ class ClientSession:
                 self._streams.pop(cancelled, None)
 
     def for_hub(self, line: bytes) -> bytes | None:
-        """What the hub is sent of a line of the client; None: nothing, for it answers what nobody asks any more."""
+        """What the hub is sent of a line of the client; None: nothing, for it answers a question that is over."""
         if not self._asked and self._hubs < 2:
             return line
         message = envelope.read(line)

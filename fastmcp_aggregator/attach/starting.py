@@ -17,7 +17,7 @@ from fastmcp_aggregator.early.answers import make_private
 
 
 def connected(hub_id: str) -> socket.socket | None:
-    """A connection to a hub, which does not block; None: nobody listens now.
+    """A connection to a hub, which does not block; None: no hub listens now.
 
     Raises:
         Unusable: it is another user's, or the socket cannot be used.
@@ -66,9 +66,9 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
 
 
 def record_of(hub_id: str) -> Mapping[str, Any] | None:
-    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: nobody has the lock.
+    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: the lock is free.
 
-    Nothing is noted by who has taken it just now, or on a full disk.
+    Nothing is noted by a hub that has taken it just now, or on a full disk.
     """
     note = system.noted(socket_of(hub_id), lock_of(hub_id))
     return None if note is None else _record_in(note) or {}

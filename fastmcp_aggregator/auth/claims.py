@@ -29,7 +29,7 @@ def access_token_of(scope: Mapping[str, Any]) -> AccessToken | None:
 
 
 def principal_in(scope: Mapping[str, Any]) -> Principal:
-    """Who has authenticated for an HTTP request; anybody, if nobody has."""
+    """The principal of an HTTP request; `ANYBODY`, if it is unauthenticated."""
     return principal_of(access_token_of(scope))
 
 

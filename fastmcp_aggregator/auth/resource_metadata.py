@@ -48,7 +48,7 @@ class GroupMetadata:
         return _metadata_url(self._provider, self._endpoint(group_id))
 
     def route(self) -> Route:
-        """What serves it, alike for groups that are there and others: nobody learns here which there are."""
+        """What serves it, alike for groups that are there and others: it does not give away which there are."""
 
         async def serve(request: Request) -> Response:
             group_id = request.path_params["group_id"]

@@ -200,7 +200,7 @@ def _comparable(authorization: bytes) -> bytes:
 def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
     """What lets callers in: API keys, tokens of an identity provider, or either of both; None where neither is set.
 
-    Reads the files that the settings name, and asks nobody over the network.
+    Reads the files that the settings name, and nothing over the network.
 
     Raises:
         ConfigError: one of the files cannot be used; with every problem of it.

@@ -48,7 +48,7 @@ class Call:
     spent: float = 0.0
     """Seconds of its deadline that it took to be let in at its server."""
     started: StartedRequest | None = None
-    """The request to the child, if it was sent already, and nobody waits for it yet."""
+    """The request to the child, if it was sent already, and is not awaited yet."""
     is_inner: bool = False
     """Whether FastMCP serves it, which takes no tasks."""
     task: TaskRef | None = None

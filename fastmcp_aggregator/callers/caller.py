@@ -97,11 +97,11 @@ class Caller:
         self.while_let_in = self.scope.get(WHILE_LET_IN, nullcontext)
         """For what outlives the request: what it is given is called once the credentials no longer let it in."""
         self.principal = ANYBODY if token is None else principal_of(token)
-        """Who has authenticated for the request, over HTTP; anybody else."""
+        """The principal of the request, over HTTP; else `ANYBODY`."""
         self.bearer = None if token is None or self.principal.name.startswith(KEY_MARK) else token.token
         """The token of an identity provider with which it has authenticated, which was verified."""
         self.account: Hashable = None if token is None else self.principal.name
-        """The name of who has authenticated; None: nobody has."""
+        """The name of the principal; None: unauthenticated."""
         self.wants_progress = self._progress_token is not None
         """Whether the request came with a token for progress notifications."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
@@ -306,7 +306,7 @@ class SoleClient:
 
 
 async def ignore_progress(progress: float, total: float | None, message: str | None) -> None:
-    """Nobody waits for progress on the question."""
+    """Ignore the progress of the question."""
 
 
 def trace_of(meta: Any, scope: Mapping[str, Any]) -> str:
@@ -383,4 +383,4 @@ def _options(params: Mapping[str, Any], on_progress: OnProgress) -> Any:
 
 
 PRESENT_CALLER: ContextVar[Caller | None] = ContextVar("fastmcp_aggregator_caller", default=None)
-"""Whose request is served now, for what does not get the request: FastMCP's chain, and lists that differ by caller."""
+"""The caller of the present request, for code without it: FastMCP's chain, and lists that differ by caller."""

@@ -2,7 +2,7 @@
 
 Theory. One message of a server may be for hundreds of clients, and costs as much as hundreds of messages. So it goes to
 a few of them in one turn of the loop, and to so many a second in the long run: the loop is for requests. Principals
-take turns, so who has many clients is told later, and nobody else. A message that waits for a principal is not put
+take turns, so that only one with many clients is told later. A message that waits for a principal is not put
 again; it is told to its clients after the last time that it was put, and to those that there are then.
 """
 

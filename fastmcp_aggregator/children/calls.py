@@ -206,7 +206,7 @@ class Calls:
         self.release(started.holder)
 
     def abandon(self, started: StartedRequest) -> None:
-        """Nobody waits for a request that was started."""
+        """Cancel a request that was started."""
         started.request.cancel()
         self.breaker.abandoned()
         self.release(started.holder)

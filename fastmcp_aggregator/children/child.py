@@ -217,7 +217,7 @@ class Child:
             logger.debug("closing server %r raised %r", self.key, error)
 
     async def _serve_until_lost(self, stack: AsyncExitStack) -> ChildServerError | None:
-        """Connect and serve; returns why that ended, None: nobody needs the child."""
+        """Connect and serve; returns why that ended, None: the child is not needed."""
         try:
             await self._connect(stack)
             if await self._until_lost():
@@ -306,7 +306,7 @@ class Child:
 
     @property
     def _until_idle(self) -> float:
-        """Seconds until the child is to sleep, if nobody uses it meanwhile; infinite for one that is to run."""
+        """Seconds until the child is to sleep, if it is not used meanwhile; infinite for one that is to run."""
         idle, catalogue = self.options.settings.idle_timeout, self.catalogue
         is_of_one = self.place != self.key and not self.context.profile.is_of_folder
         if is_of_one or catalogue is None or not self._stops_when_idle(catalogue):
@@ -327,8 +327,8 @@ class Child:
         self._end_attempt()
 
     async def _until_woken(self) -> None:
-        """Wait for a request, or, before the first client has said what it can do, until it turns out that nobody knows
-        what the child offers such clients.
+        """Wait for a request, or, before the first client has said what it can do, until it turns out that it
+        is unknown what the child offers such clients.
         """
         if self.context.profile.is_awaited:
             await wait_first(self._stopping, self._woken, self.context.profile.known)
@@ -530,8 +530,8 @@ class Child:
             waiting=self.calls.waiting,
             callers=self.calls.callers,
             unanswered=self.calls.unanswered,
-            ignored_lines=self._connecting.tally.ignored_lines,
-            dropped_notifications=self._connecting.tally.dropped_notifications,
+            ignored_lines=self._connecting.counters.ignored_lines,
+            dropped_notifications=self._connecting.counters.dropped_notifications,
             dropped_stderr_lines=self._connecting.dropped_stderr_lines,
             public_error=self.last_failure.public_reason if self.last_failure else None,
             era=self.session.era if self.session else None,
@@ -542,7 +542,7 @@ class Child:
 
 
 def _login_catalogue_of(server: ServerConfig, options: ChildOptions) -> Catalogue:
-    """What is listed of a server to those who have no account there."""
+    """What is listed of a server to callers without an account there."""
     oauth = options.endpoint.access.oauth
     can_log_in = oauth is not None and oauth.account == "caller"
     return login_catalogue(server.key, prefix=options.settings.prefix, can_log_in=can_log_in)

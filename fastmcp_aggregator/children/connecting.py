@@ -45,7 +45,7 @@ class Connecting:
         self._events = events
         self._rejected: set[str] = set()
         """Eras that the child does not speak."""
-        self.tally = Counters()
+        self.counters = Counters()
         self._dropped_before = 0
         """Lines of stderr that earlier endpoints have dropped."""
         self.client_kind = ANY_CLIENT
@@ -89,7 +89,7 @@ class Connecting:
     def _session_over(
         self, transport: WatchedTransport, declared: Mapping[str, Any], era: str
     ) -> AbstractAsyncContextManager[ChildSession]:
-        transport.tally = self.tally
+        transport.counters = self.counters
         return open_session(
             transport,
             server_key=self._key,

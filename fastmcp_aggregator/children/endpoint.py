@@ -42,7 +42,7 @@ class Endpoint(ABC):
     session_expired = False
     """Whether the child is up, but our session has expired there."""
     why_login_needed: str | None = None
-    """Why a person has to log in before it can be used; None: nobody has to."""
+    """Why a person has to log in before it can be used; None: none has to."""
     dropped_stderr_lines: int = 0
     """Lines of its stderr that were not passed on because they were too many."""
 

@@ -80,7 +80,7 @@ class Retry:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the next attempt; None when nobody waits for one, or none will be made."""
+        """Seconds until the next attempt; None when none is awaited, or will be made."""
         return None if self._at is None or math.isinf(self._at) else max(0.0, self._at - self._clock())
 
     @property

@@ -97,7 +97,7 @@ def _refuse_misspelled_command(parser: argparse.ArgumentParser, word: str) -> No
 def _words_for(error: Exception, *, debug: bool) -> str:
     if debug:
         return "".join(traceback.format_exception(error))
-    if isinstance(error, StartupError):  # of a command that serves nobody
+    if isinstance(error, StartupError):  # of a command that is no server
         return error.summary
     if isinstance(error, AggregatorError):
         return str(error)

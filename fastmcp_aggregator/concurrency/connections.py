@@ -2,9 +2,9 @@
 
 Theory. A connection without a request costs a descriptor and nothing else, so it may be closed at any time: when it has
 been so for too long, be it idle or with half a head (slowloris); and when another one comes and there is no room, the
-oldest of who has most. One whose request is being answered is never closed for others, unless that only waits to be
-refused. What is written and not read costs memory: a client that takes too little of it in some time is gone, and so is
-the slowest of who has most of it, when there is too much.
+oldest of the address with most. One whose request is being answered is never closed for others, unless that only waits
+to be refused. What is written and not read costs memory: a client that takes too little of it in some time is gone, and
+so is the slowest of the address with most of it, when there is too much.
 """
 
 from __future__ import annotations

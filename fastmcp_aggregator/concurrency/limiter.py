@@ -1,9 +1,9 @@
 """Limiters of which no holder can starve the others, and a counter of requests in flight for a graceful shutdown.
 
 Theory. A holder may have four times what it would leave free ("dynamic thresholds", Choudhury and Hahne, 1998): alone
-four fifths of all there is, one of two four ninths, and a newcomer always finds a part of the rest. Who has nothing may
-have the last. So nobody who has little is refused for who has much, and who has much gives way as others come: what it
-releases is theirs. This needs no history, preempts nobody, and costs the same for any number of holders.
+four fifths of all there is, one of two four ninths, and a newcomer always finds a part of the rest. A holder of
+nothing may have the last. So a holder of little is never refused for one of much, which gives way as others come: what
+it releases is theirs. This needs no history, preempts nobody, and costs the same for any number of holders.
 
 What waits here may hold a slot elsewhere: an HTTP request has one of its server's. It releases that one meanwhile
 (`released_while_waiting`), so that requests that wait for one child do not keep those for others from running.

@@ -18,8 +18,8 @@ from fastmcp_aggregator.escaping import printable
 
 Field = Literal["command", "argument", "package", "value", "url", "folder", "text"]
 Audience = Literal["terminal", "log", "local", "remote"]
-"""Who looks: somebody who runs a command; who reads the log; who gets an error, and is on this machine; anybody else,
-also by the dashboard, `/status` and the audit log.
+"""The reader: of a command's output; of the log; of an error on this machine; any other, also of the dashboard,
+`/status` and the audit log.
 """
 
 DOTS = "•••"

@@ -101,7 +101,7 @@ def misspelt_fields(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 
 def silent_servers(config: McpConfig, source: Source) -> Iterator[Finding]:
-    """Servers of a URL on this machine where nobody listens."""
+    """Servers of a URL on this machine where nothing listens."""
     for server in config.known:
         if not isinstance(server, RemoteServer):
             continue
@@ -142,7 +142,7 @@ def written_secrets(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 
 def unexpanded_homes(config: McpConfig, source: Source) -> Iterator[Finding]:
-    """Arguments and folders that begin with `~`, which shells replace, and nobody here."""
+    """Arguments and folders that begin with `~`, which shells replace, and this program does not."""
     for key in config.servers:
         entry = source.entry(key)
         args = entry.get("args")

@@ -47,7 +47,7 @@ def _is_in_itself(config: str) -> bool:
         entries = json.loads(read_bytes(config, _MOST_BYTES))["mcpServers"].values()
         lines = [[entry["command"], *entry.get("args", [])] for entry in entries if "command" in entry]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return False  # whoever reads it in earnest says what is wrong
+        return False  # the full reader says what is wrong
     return any(serves_config([word for word in line if isinstance(word, str)], config) for line in lines)
 
 

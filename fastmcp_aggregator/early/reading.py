@@ -16,7 +16,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, patience: float = 0.0
     """At most so many bytes of a file. `patience`: seconds in which the end of what is no regular file has to come.
 
     Raises:
-        OSError: it cannot be read, or it is no regular file and nobody has patience for it.
+        OSError: it cannot be read, or it is no regular file and there is no patience for it.
         ValueError: no file can have this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))

@@ -1,4 +1,4 @@
-"""What this program has to know of a protocol extension to pass it on. Pure."""
+"""A protocol extension: what this program has to know to pass it on. Pure."""
 
 from __future__ import annotations
 

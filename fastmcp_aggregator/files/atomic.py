@@ -18,7 +18,7 @@ PUBLIC = 0o644
 
 
 def require_no_link_to_nothing(path: Path) -> None:
-    """Nobody has seen what is written through such a link, which may have come with somebody's repository.
+    """Refuse to write through such a link: it may have come with somebody's repository, unseen.
 
     Raises:
         AggregatorError: the path is a link to a file that is not there.

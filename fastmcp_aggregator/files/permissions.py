@@ -26,7 +26,7 @@ _WRITE = 0x02
 def weaknesses(path: Path) -> list[str]:
     """Say how others than we and the administrator could change a file; nothing if they cannot, or it is not there.
 
-    A file on a file system that is mounted read-only is nobody's to change. On Windows nothing is looked at.
+    A file on a file system that is mounted read-only cannot be changed. On Windows nothing is looked at.
     """
     if sys.platform == "win32":
         return []

@@ -1,7 +1,7 @@
 """The guard: policies around requests that call no component but cost something, and around refusals.
 
 Subscriptions, log levels, searches and components of the app's own are counted, limited and recorded like calls; so is
-a request for a name that nobody has, which may be one of another group's.
+a request for an unknown name, which may be one of another group's.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Guard:
         *,
         reason: str | None = None,
     ) -> NoReturn:
-        """Refuse what is not the caller's, for this reason, and record that. Without one it is a name that nobody has
-        here, which in a group may be one of another group's.
+        """Refuse what is not the caller's, for this reason, and record that. Without one it is an unknown
+        name, which in a group may be one of another group's.
 
         Raises:
             MCPError: the error, or a policy's.

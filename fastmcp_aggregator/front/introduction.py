@@ -1,6 +1,6 @@
 """The introduction in a handshake: capabilities and instructions, from what is known of the servers. Pure.
 
-The capabilities are those of the servers together. As long as a server has never been up, nobody knows what it will
+The capabilities are those of the servers together. As long as a server has never been up, it is unknown what it will
 offer, and a client reads the capabilities once: then everything is declared that could come.
 """
 

@@ -372,7 +372,7 @@ class Pipeline:
             self._messages.cancelled(Caller.of(ctx), ctx.params or {})
         if ctx.method == methods.ROOTS_CHANGED.name:
             caller = Caller.of(ctx)
-            with suppress(MCPError):  # nobody waits for an answer
+            with suppress(MCPError):  # a notification has no answer
                 await self._guard.around(caller, ctx.params or {}, partial(self._messages.roots_changed, caller))
         return await call_next(ctx)
 

@@ -6,7 +6,7 @@ at what is kept, the request and the write. Who comes after finds other tokens t
 cancelled with who waits for it, or an answer with the only good refresh token would be lost. Before it asks, it keeps
 that it does: where that cannot be written, no answer could be kept, and who finds it knows that a process was ended
 meanwhile and the refresh token may be spent; it is tried once more. One that was refused is marked in the vault, and
-tried by nobody again. What is kept is looked at again from time to time, so that a new login,
+not tried again. What is kept is looked at again from time to time, so that a new login,
 or a revocation, is noticed.
 """
 
@@ -52,7 +52,7 @@ class Account(ABC):
     def __init__(self) -> None:
         self.tokens: Tokens | None = None
         self.why_login_needed: str | None = None
-        """Why a person has to log in; None: as far as is known nobody has to."""
+        """Why a person has to log in; None: none has to, as far as is known."""
         self.why_refused: str | None = None
         """Why there are no tokens, since the last attempt to get some."""
         self._renewal: asyncio.Task[None] | None = None
@@ -144,7 +144,7 @@ class Account(ABC):
 
     @property
     def how_to_log_in(self) -> str:
-        """What mends it when nobody is logged in."""
+        """How to mend a missing login."""
         return "run `fastmcp-aggregator login CONFIG SERVER`"
 
 
@@ -245,7 +245,7 @@ class LoginAccount(Account):
 
 
 class ClientAccount(Account):
-    """The account of a client that proves itself, for which nobody logs in."""
+    """The account of a client that proves itself, without a login."""
 
     def __init__(self, url: str, settings: OAuthSettings, principal: str = HUB) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ class ExchangeAccount(ClientAccount):
         return token.model_copy(update={"refresh_token": None})  # the caller's own token is what renews it
 
     async def _once(self, assertion: str, grants: Grants, provider: Provider) -> OAuthToken:
-        """The token for an identity assertion, which is good once; unless nobody has answered, it is not tried again.
+        """The token for an identity assertion, which is good once: it is tried again only if no answer came.
 
         Raises:
             ClientRefused: it is for somebody else, or was answered already.
@@ -364,7 +364,7 @@ async def kept_accounts(vault: Vault) -> list[Tokens]:
     """Every account that is kept.
 
     Raises:
-        VaultError: nobody can tell.
+        VaultError: the vault cannot be read.
     """
     found = []
     for document in await vault.all(TOKENS):

@@ -34,7 +34,7 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 _OFFLINE = "offline_access"
 _LONGEST_RESPONSE = 4096
 _DIGITS = 32
-"""Of an issuer's digest: nobody finds another issuer with the same."""
+"""Of an issuer's digest: enough that no other issuer can be made with the same."""
 _ANOTHERS = "what came back is from another authorization server than that of this login"
 _AROUND = f"{whitespace}\"'<>"
 """What may stand around an address that is pasted."""

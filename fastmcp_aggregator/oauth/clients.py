@@ -57,7 +57,7 @@ async def client_for(provider: Provider, settings: OAuthSettings, redirect_uri: 
 
     Raises:
         ClientRefused: something has to be set first, or the registration is refused.
-        Unreachable: nobody answers.
+        Unreachable: no answer came.
     """
     lacking = fitting(provider, settings)
     if lacking is not None:

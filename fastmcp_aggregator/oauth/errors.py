@@ -1,4 +1,4 @@
-"""OAuth errors: nobody can be reached, the authorization server refuses, or a person has to log in."""
+"""OAuth errors: the authorization server is unreachable or refuses, or a person has to log in."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class OAuthError(AggregatorError):
 
 
 class Unreachable(OAuthError):
-    """Nobody has answered, or not as they must; it may be tried again."""
+    """There was no answer, or a malformed one; it may be tried again."""
 
 
 class NoAnswer(Unreachable):
-    """Nobody listens there, or nothing comes from there."""
+    """The connection failed, or no answer came."""
 
 
 class LoginRequired(OAuthError):

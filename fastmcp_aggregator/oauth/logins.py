@@ -144,14 +144,14 @@ class Logins:
             return login
 
     def ends(self, login: Login) -> bool:
-        """Forget a login that is finished; whether nobody has before."""
+        """Forget a login that is finished; whether it was still known."""
         return self._begun.pop((login.principal, login.server), None) is not None
 
     async def known(self, login_id: str) -> Login | None:
         """A login that is not finished; it may have been refused.
 
         Raises:
-            VaultError: nobody can tell.
+            VaultError: the vault cannot be read.
         """
         document = await self._accounts.vault.read(LOGINS, login_id)
         try:
@@ -236,7 +236,7 @@ class Logins:
 
         Raises:
             Refused: it ended without.
-            VaultError: nobody can tell.
+            VaultError: the vault cannot be read.
         """
         ends = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < ends:

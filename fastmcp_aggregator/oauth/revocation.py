@@ -26,7 +26,7 @@ async def revoke(vault: Vault, tokens: Tokens, settings: OAuthSettings) -> bool:
 async def revoked_there(tokens: Tokens, settings: OAuthSettings) -> bool:
     """Revoke tokens at their authorization server; whether nothing can be got with them any more.
 
-    That is so once the refresh token is revoked. Access tokens that nobody is asked about, as JWTs, end by themselves.
+    That is so once the refresh token is revoked. Access tokens that are verified without asking, as JWTs, expire.
     """
     held = tokens.tokens
     kinds = {"refresh_token": held.refresh_token, "access_token": held.access_token}

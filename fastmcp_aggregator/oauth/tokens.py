@@ -33,9 +33,9 @@ class Tokens(BaseModel):
     """When a person has logged in; renewals leave it as it is."""
     expires_at: float | None = None
     is_refused: bool = False
-    """Whether the refresh token was refused: nobody tries it again."""
+    """Whether the refresh token was refused: it is not tried again."""
     renewals_begun: int = 0
-    """Renewals of which nobody has kept the outcome: a program was ended, and the refresh token may be spent."""
+    """Renewals whose outcome was not kept: a program was ended, and the refresh token may be spent."""
     wanted_scopes: str | None = None
     """Scopes that the server wants besides, and that the next login asks for."""
 

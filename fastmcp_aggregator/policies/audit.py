@@ -126,7 +126,7 @@ class Audit(Policy):
         self._record_refusal("denied", {"principal": f"server:{server}", **what})
 
     def record_counts(self) -> None:
-        """Record how many refusals have no entry yet, for nobody may be refused any more."""
+        """Record how many refusals have no entry yet, since there may be no other refusal."""
         for principal, rate in (*self._refused.items(), (ANYONE, self._unauthenticated_rate)):
             if rate.rejected:
                 self._record_count(principal, rate.rejected)

@@ -13,7 +13,7 @@ from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 _AT_ONCE = 20
-"""Refusals after which nobody is slowed down, and so many more a second."""
+"""So many refusals at once slow no caller down, and so many more a second."""
 _SPACING = 0.01
 """Seconds between two requests of a caller that is slowed down."""
 _LASTS = 1.0
@@ -71,7 +71,7 @@ class _Lately:
 class RefusedCallers:
     def __init__(self) -> None:
         self.lately: dict[Holder, _Lately] = {}
-        """Who is not in it need not wait for a turn."""
+        """Callers that were refused of late; others need not wait for a turn."""
 
     def refused(self, holder: Holder) -> None:
         now = asyncio.get_running_loop().time()

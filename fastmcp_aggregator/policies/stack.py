@@ -321,7 +321,7 @@ class Policies:
         return self._audit is not None and self._audit.log.must_reject
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:
-        """An HTTP request was refused to somebody who has authenticated."""
+        """An HTTP request of an authenticated caller was refused."""
         if self._audit is not None:
             self._audit.request_denied(principal, group, path, reason)
 

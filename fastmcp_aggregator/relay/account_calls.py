@@ -76,7 +76,7 @@ class AccountCalls:
         """The result of a call, or what the person is to do first.
 
         Raises:
-            ChildServerError: the server cannot be asked, or nobody has authenticated.
+            ChildServerError: the server cannot be asked, or the call is unauthenticated.
             MCPError: the server's own error, or the person has to log in and cannot be asked, or did not.
         """
         principal = call.caller.account
@@ -227,7 +227,7 @@ async def _authorize(account: Account, call: Call) -> None:
 
     Raises:
         HttpFailed: there are none.
-        ChildServerError: nobody has answered in time.
+        ChildServerError: no answer came in time.
     """
     deadlines = call.child.options.deadlines
     limit = deadlines.by_method.get(call.method, deadlines.call)

@@ -45,7 +45,7 @@ _EVENTS: dict[str, ServerEvent] = {
 
 
 class _Stream:
-    """One `subscriptions/listen` stream, who has authenticated for it, and the client, if it is one of many."""
+    """One `subscriptions/listen` stream, its principal, and the client, if it is one of many."""
 
     def __init__(self, principal: Hashable, client: Hashable) -> None:
         self.principal = principal

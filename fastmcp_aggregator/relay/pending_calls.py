@@ -77,7 +77,7 @@ class PendingCall:
         self.request_id = caller.request_id
         """That of its client's latest request."""
         self.account = caller.account
-        """Who has authenticated for the request with which the call began."""
+        """The principal of the request with which the call began."""
         self.holder = caller.holder
         self.wants_progress = caller.wants_progress
         self._missed: deque[Mapping[str, Any]] = deque(maxlen=_MISSED_LIMIT)
@@ -195,12 +195,12 @@ class PendingCall:
             if not question.answer.done():
                 question.answer.set_exception(AskedTooLate())
         self._task.cancel()
-        # A result or error that nobody waits for any more is not an accident to be reported.
+        # A result or error that is no longer awaited is not an accident to be reported.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 Identity = tuple[Hashable, Hashable]
-"""Who has called, and what: the same must come back."""
+"""The caller and the call: the same must come back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class RemoteOwner:
         """Do nothing."""
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-        """Raises: MCPError: nobody can be asked."""
+        """Raises: MCPError: there is no client to ask."""
         raise MCPError(INVALID_REQUEST, f"{method}: there is no client that could be asked")
 
 

@@ -168,7 +168,7 @@ def send(child: Child, call: Call, params: Params, owner: Owner) -> Awaitable[Re
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:
     """What a child is sent of a caller's parameters."""
     told = {**params, **address}
-    # The aggregator declares no tasks, and then this is to be ignored (2025-11-25, tasks): nobody could ask for the
+    # The aggregator declares no tasks, and then this is to be ignored (2025-11-25, tasks): no client could ask for the
     # task that the child would make of it.
     told.pop("task", None)
     meta = told.pop("_meta", None) or {}
@@ -211,7 +211,7 @@ async def _answer(caller: Caller, question: Any) -> Result:
 
 
 def _identity(call: Call) -> tuple[Hashable, Hashable]:
-    """Who has called, and what: the same must come back to a pending call."""
+    """The caller and the call: the same must come back to a pending call."""
     asked = {key: value for key, value in call.params.items() if key not in ("_meta", *RETRY_PARAMS)}
     text = json.dumps(asked, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -52,7 +52,7 @@ Subscriber = Connection | object
 
 @dataclass(frozen=True, slots=True)
 class _Subscription:
-    """The address that a subscriber used, who has authenticated for it, whose share it takes, and whether it is still
+    """The address that a subscriber used, its principal, whose share it takes, and whether it is still
     theirs to hear.
     """
 
@@ -184,14 +184,14 @@ class Subscriptions:
 
     def __init__(self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]], fanout: Fanout) -> None:
         """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to, and by
-        who has authenticated for them.
+        principal.
         """
         self._publish = publish
         self._fanout = fanout
         self.resources: dict[Hashable, dict[str, SubscribedResource]] = {}
         """By the place of the child, and what it calls them."""
         self._own: dict[Subscriber, _Own] = {}
-        """Of those who have subscribed to something."""
+        """The subscriptions of each subscriber."""
         self._connections: WeakSet[Connection] = WeakSet()
         """Those whose end is watched for."""
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,4 +1,4 @@
-"""What replicas of one hub share: rate limits, a key, sessions, messages. One replica alone keeps all in memory."""
+"""What replicas of a hub share: rate limits, a key, sessions, messages. One replica alone keeps all in memory."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Theory. One task keeps the connection: it subscribes to two channels, the broadcast channel and this replica's inbox,
 and then receives and sends until either fails; then both end, so that a replica with a request for this one finds no
-subscriber on its inbox. After a back-off it reconnects. What was sent meanwhile is lost, and nobody knows what it was.
+subscriber on its inbox. After a back-off it reconnects. What was sent meanwhile is lost, and cannot be known.
 Redis counts the subscribers of a channel: that is how a dead replica is known, without a registry to clean up.
 """
 

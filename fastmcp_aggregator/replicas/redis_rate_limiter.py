@@ -1,7 +1,7 @@
 """The rate limiter of all replicas together: token buckets in Redis.
 
 While Redis does not answer, or has something else there, each replica limits for itself. It does so a little more amply
-all the time: whatever becomes of the buckets in Redis, nobody has more calls than that from each replica. Redis is
+all the time: whatever becomes of the buckets in Redis, no caller has more calls than that from each replica. Redis is
 retried after a pause, so that one that hangs delays one call in a while, and not each.
 """
 

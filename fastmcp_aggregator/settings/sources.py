@@ -22,7 +22,7 @@ from fastmcp_aggregator.config.toml import parsed_toml
 
 ENV_PREFIX = "FASTMCP_AGGREGATOR_"
 API_KEY_VARIABLE = f"{ENV_PREFIX}API_KEY"
-"""Who asks a running instance has its key there; it is no setting."""
+"""The key of commands that ask a running instance; it is no setting."""
 
 AnySettings = TypeVar("AnySettings", bound=BaseSettings)
 

@@ -14,7 +14,7 @@ class ChildState(StrEnum):
     """Where a child is in its life."""
 
     SLEEPING = "sleeping"
-    """Not running because nobody needs it: its components are served, and the first call starts it."""
+    """Not running because it is not needed: its components are served, and the first call starts it."""
     INITIALIZING = "initializing"
     """Being started, connected, or listed."""
     RUNNING = "running"
@@ -46,7 +46,7 @@ SEEN_BY_EVERYBODY = (
     "catalogue_since",
     "isolation",
 )
-"""What who may use a server is told of it. How busy it is, and as which process it runs, tells of others."""
+"""What users of a server are told of it. How busy it is, and as which process it runs, tells of others."""
 
 
 @dataclass(frozen=True, slots=True)

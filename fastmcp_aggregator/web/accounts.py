@@ -265,7 +265,7 @@ class AccountPages:
         self._hub.policies.authentication_failed(client, path, reason)
 
     async def _authenticated(self, request: Request) -> Principal | None:
-        """Who has sent a form that was shown to it; None: nobody that is known."""
+        """The principal that has sent a form which was shown to it; None: it is unknown."""
         form = await _form_in(request)
         shown = request.cookies.get(_FORM_COOKIE, "")
         is_shown = bool(shown) and secrets.compare_digest(shown.encode(), form.get("form", "").encode())

@@ -40,7 +40,7 @@ class GroupApps:
         refused: RefusedCallers,
         metadata: GroupMetadata | None,
     ) -> None:
-        """`guard` rejects who has not authenticated; `on_denied` is called for callers that may not use the group,
+        """`guard` rejects unauthenticated callers; `on_denied` is called for callers that may not use the group,
         who take turns at `refused`; `metadata` is what clients are pointed to that have no valid token, if there is
         any.
         """

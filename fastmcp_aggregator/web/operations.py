@@ -1,4 +1,4 @@
-"""What operators do over HTTP, for the role `operate`; each act has an entry in the audit log.
+"""The actions of operators over HTTP, for the role `operate`; each has an entry in the audit log.
 
 POST /restart/{key}            restarts a server, and starts one that was stopped
 POST /stop/{key}               stops a server until it is restarted

@@ -150,7 +150,7 @@ def _share(usage: Usage) -> dict[str, Any]:
 
 
 def _restricted(hub: Hub, principal: Principal) -> Response:
-    """The same for who may use some groups: their servers, with what they have of them, and nothing of others' use."""
+    """The same for users of some groups: their servers, with what they have of them, and nothing of others' use."""
     tools: dict[str, set[str]] = {}
     for group in hub.groups():
         if principal.may_use(group.id):

@@ -148,8 +148,8 @@ async def test_on_stdio_a_notification_is_dropped_and_a_change_of_lists_is_told(
     async with session_with(ENTRY, era="legacy", events=heard) as session:
         assert await session.request("say", {"texts": said}) == {"fine": True}
         assert heard.kinds == {Kind.TOOL}
-        tally = session._transport.tally
-        assert (tally.dropped_notifications, tally.ignored_lines) == (1, 1)
+        counters = session._transport.counters
+        assert (counters.dropped_notifications, counters.ignored_lines) == (1, 1)
 
 
 async def test_on_stdio_a_request_of_the_servers_is_answered_with_an_error() -> None:

@@ -100,7 +100,7 @@ async def test_a_server_that_asks_too_fast_is_read_more_slowly_and_only_a_flood_
     assert all(transport.admits(request) for _ in range(40))
     assert not process.is_open
     assert not all(transport.admits(request) for _ in range(1000))
-    assert 0 < transport.tally.dropped_notifications < 1000
+    assert 0 < transport.counters.dropped_notifications < 1000
     await until(lambda: process.is_open)
 
 
@@ -125,7 +125,7 @@ async def test_what_is_no_answer_and_longer_than_4_mib_is_dropped(line: str, is_
     text = line.replace("LONG", LONG_TEXT).encode()
     assert transport._without_excess([b"{}", text]) == ([b"{}", text] if is_read else [b"{}"])
     assert transport._without_excess([text]) == ([text] if is_read else [])
-    assert transport.tally.dropped_notifications == (0 if is_read else 2)
+    assert transport.counters.dropped_notifications == (0 if is_read else 2)
 
 
 def _soon(call: Callable[[], None]) -> None:

@@ -148,7 +148,7 @@ class MemoryTransport(WatchedTransport):
                 yield session
 
     def _count_junk(self, line: bytes) -> None:
-        self.tally.ignored_lines += 1
+        self.counters.ignored_lines += 1
 
 
 class MemoryEndpoint(Endpoint):

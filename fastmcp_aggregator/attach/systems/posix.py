@@ -103,7 +103,7 @@ class Listener:
 
 
 def connect(path: str) -> socket.socket | None:
-    """A connection to a hub, which does not block; None: nobody listens now.
+    """A connection to a hub, which does not block; None: no hub listens now.
 
     Raises:
         OSError: the socket cannot be used.
@@ -142,7 +142,7 @@ def begin(path: str, lock: str, log: str, command: Sequence[str], note: Callable
 
 
 def noted(path: str, lock: str) -> bytes | None:
-    """What is noted of the hub that has the lock; None: nobody has it."""
+    """What is noted of the hub that has the lock; None: it is free."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -201,7 +201,7 @@ def _locked(path: str) -> int | None:
 
 
 def _listening(path: str) -> socket.socket:
-    """A new socket in the place of what a hub has left that ended. Only who has the lock may make it."""
+    """A new socket in the place of what a hub has left that ended. Only the holder of the lock may make it."""
     with suppress(FileNotFoundError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -94,7 +94,7 @@ class _Pipe:
 
 
 class Listener:
-    """The pipe on which a hub listens: the next instance of it, and who has connected to those before."""
+    """The pipe on which a hub listens: the next instance of it, and the connections to those before."""
 
     def __init__(self, path: str, instance: int, lock: str, locked: int) -> None:
         """`instance` is the handle of the first one, `locked` the descriptor of the lock."""
@@ -188,7 +188,7 @@ class Listener:
 
 
 def connect(path: str) -> socket.socket | None:
-    """A connection to a hub, which does not block; None: nobody listens now.
+    """A connection to a hub, which does not block; None: no hub listens now.
 
     Raises:
         OSError: the pipe is another user's, or cannot be used.
@@ -237,7 +237,7 @@ def begin(path: str, lock: str, log: str, command: Sequence[str], note: Callable
 
 
 def noted(path: str, lock: str) -> bytes | None:
-    """What is noted of the hub that has the lock; None: nobody has it."""
+    """What is noted of the hub that has the lock; None: it is free."""
     try:
         handle = _opened(lock, _winapi.GENERIC_WRITE, _SHARE_ALL, _winapi.OPEN_EXISTING)
     except PermissionError:
@@ -275,7 +275,7 @@ def _detached(command: Sequence[str], stdin: int, output: int) -> int:
         process = subprocess.Popen(command, stdin=stdin, stdout=output, stderr=output, creationflags=_DETACHED)
     except PermissionError:
         raise PermissionError(errno.EPERM, "its client ends all that it has started with itself") from None
-    process.returncode = 0  # nobody waits for it
+    process.returncode = 0  # it is not waited for
     return process.pid
 
 
@@ -314,7 +314,7 @@ def _this_user() -> str:
 
 
 def _owner_of(handle: int) -> str:
-    """The security identifier of who has made a pipe."""
+    """The security identifier of a pipe's owner."""
     owner, descriptor = ctypes.c_void_p(), ctypes.c_void_p()
     failed = _advapi32.GetSecurityInfo(
         wintypes.HANDLE(handle),

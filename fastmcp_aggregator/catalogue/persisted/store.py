@@ -1,8 +1,8 @@
 """The store of catalogues: one file for each server in the user's cache folder, read at once, written by a thread.
 
-Theory. A cache may be absent, read-only, full, damaged, another user's or on a share that is gone; nobody may notice
-more than that the servers are asked as if there were none. So a file is used only if it is plain, ours, whole and of
-this version; what cannot be used is said once and left alone; and no write is waited for. What was listed again as it
+Theory. A cache may be absent, read-only, full, damaged, another user's or on a share that is gone; then the servers are
+asked as if there were none, and nothing else happens. So a file is used only if it is plain, ours, whole and of this
+version; what cannot be used is said once and left alone; and no write is waited for. What was listed again as it
 was only makes its file younger: a file's time is when its lists were last read.
 """
 

@@ -64,7 +64,7 @@ _UNUSED = 16 * 1024
 _LEAST_UNFINISHED = 64 * 1024**2
 """Bytes of answers that have not come whole, however small the largest may be."""
 _KEPT_IDLE = 3.0
-"""Seconds for which a connection is used again that nobody has used: servers close theirs after five as a rule, without
+"""Seconds for which an idle connection is used again: servers close theirs after five as a rule, without
 a word, and a call that is just on its way then is lost.
 """
 _SSE_EVENT_LIMIT = 1024**2
@@ -92,7 +92,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """By path: the query is as secret as a header, and a redirect usually repeats it."""
         self._credentials = credentials
         self._cookies: dict[Hashable, httpx2.Cookies] = {}
-        """By who has authenticated for the request that they were set for; None: nobody did."""
+        """By the principal of the request that they were set for; None: unauthenticated."""
         self._is_sse = transport == "sse"
         self._limit = limit
         self._unfinished = Unfinished(max(2 * limit, _LEAST_UNFINISHED))

@@ -86,7 +86,7 @@ class Credentials:
 
     @property
     def why_login_needed(self) -> str | None:
-        """Why a person has to log in; None: nobody has to, or none can."""
+        """Why a person has to log in; None: none has to, or can."""
         return None if self._login is None else self._login.why_login_needed
 
     async def headers(self) -> Mapping[str, str]:

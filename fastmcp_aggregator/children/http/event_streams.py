@@ -99,7 +99,7 @@ def chunks_of(response: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 class Throttle:
-    """Has something done more slowly if it is done very often: the server that has it done waits, and nobody else."""
+    """Has something done more slowly if it is done very often: only the server that has it done waits."""
 
     def __init__(self, at_once: int = _AT_ONCE, per_second: int = _PER_SECOND) -> None:
         self._at_once = at_once

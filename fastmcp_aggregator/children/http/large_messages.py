@@ -1,7 +1,7 @@
 """Large messages of a remote child, which pass beside the SDK's reader: it is given a short one in place of each.
 
 Theory. To decode an event of some MiB, and to validate its JSON as each kind of message, takes the SDK a tenth of a
-second or more, in which nobody else is served. So a large message is parsed here, once, and kept; what stands for it
+second or more, in which all others wait. So a large message is parsed here, once, and kept; what stands for it
 has its id, its method and a mark that only this object knows, by which the message is put in its place again before
 the session sees it.
 
@@ -53,7 +53,7 @@ class LargeMessages:
     def restored(self, message: Any) -> Any:
         """The message that one of the SDK's stands for, under the id that it has there; any other as it is.
 
-        None if it is forgotten: nobody waits for it any more.
+        None if it is forgotten, and no longer awaited.
         """
         content = _content_of(message)
         mark = content.get(_MARK) if isinstance(content, dict) and len(content) == 1 else None

@@ -28,7 +28,7 @@ _ADDRESSES = frozenset(
     )
 )
 _LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
-"""Where new services of this kind appear; nobody gives a server an address there (RFC 3927)."""
+"""Where new services of this kind appear; servers are given no address there (RFC 3927)."""
 _HOSTS = frozenset({"metadata.google.internal", "metadata.goog"})
 _EMBEDDED = (
     *((2, 3, 4, 5), (4, 5, 6, 7)),  # 6to4 (RFC 3056), the server of Teredo (RFC 4380), NAT64 with /32

@@ -13,7 +13,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 def may_sleep(
     server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue], *, is_called: bool = True
 ) -> bool:
-    """Whether a server need not run while nobody uses it, by what it has offered. One that no call reaches, because
+    """Whether a server need not run while it is unused, by what it has offered. One that no call reaches, because
     its clients have other instances, has no state to keep.
     """
     start = options.settings.start
@@ -35,7 +35,7 @@ def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Itera
 def stops_when_idle(
     server: ServerConfig, options: ChildOptions, catalogue: Catalogue, *, is_called: bool = True
 ) -> bool:
-    """Whether it is stopped when nobody has used it for a while."""
+    """Whether it is stopped when it has not been used for a while."""
     return (
         options.settings.idle_timeout > 0
         and not (is_called and is_stateful(server, options))

@@ -179,7 +179,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         """Buffer bytes for its stdin. Await `drained` first while it has no room: that is the backpressure.
 
         Raises:
-            BrokenPipeError: nobody reads it any more; nothing of these bytes was read.
+            BrokenPipeError: its reader is gone; nothing of these bytes was read.
         """
         if self._broken:
             raise BrokenPipeError
@@ -293,7 +293,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._room.set()
 
     def _break(self) -> None:
-        """Nobody reads its stdin any more: who waits for room is told."""
+        """The reader of its stdin is gone: writers that wait for room are told."""
         self._broken = True
         self.resume_writing()
 

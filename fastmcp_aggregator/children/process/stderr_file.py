@@ -1,9 +1,9 @@
 """The stderr file of one child: rotating, of limited size, written by a thread behind a bounded queue.
 
-Theory. A disk may be full, slow, or a share on a network that is gone, and nobody may wait for it: neither the event
-loop, nor through it the child and all the others. So a thread writes, which begins with the first line and ends with
-the child's stderr. The event loop hands lines over, and drops them while too many wait. Processes of one server (it may
-have one for each client session) share a file.
+Theory. A disk may be full, slow, or a share on a network that is gone, and must not hold up the event loop, nor through
+it the child and all the others. So a thread writes, which begins with the first line and ends with the child's stderr.
+The event loop hands lines over, and drops them while too many wait. Processes of one server (it may have one for each
+client session) share a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parent-death signal: on Linux the kernel kills a process when the one that has started it ends, in whatever way.
 
 Only a process itself can ask for that. Python's way to have it ask (`preexec_fn`) copies the page tables of the whole
-program first, 10 ms in which nobody is served; without it a start takes 0.2 ms. So `setpriv` asks, which every
+program first, 10 ms in which nothing is served; without it a start takes 0.2 ms. So `setpriv` asks, which every
 distribution with util-linux has, and becomes the program in the same process. Where it might start something else than
 Python would, or report it otherwise, Python's way is left.
 """

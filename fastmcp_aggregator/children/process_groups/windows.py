@@ -2,7 +2,7 @@
 
 The SDK's helpers do the work; elsewhere than on Windows they do nothing. Two of them are private: its public way to a
 job starts the process as well, with streams that have neither a size limit nor flow control.
-`tests/children/test_children_windows.py` fails when they change. Nobody has run this on Windows yet.
+`tests/children/test_children_windows.py` fails when they change. This has never run on Windows.
 """
 
 from __future__ import annotations

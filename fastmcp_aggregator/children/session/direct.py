@@ -49,7 +49,7 @@ Addressed = Callable[[str, Mapping[str, Any], InFlight], tuple[dict[str, Any], d
 AskDecoded = Callable[[str, Mapping[str, Any], InFlight], Awaitable[dict[str, Any]]]
 """Sends a request, and waits for its result."""
 _Question = asyncio.Future[Owner]
-"""Of the child, which waits for who can be asked."""
+"""A question of the child, which waits for the owner that is asked."""
 
 
 class Requester(Owner, Protocol):
@@ -145,7 +145,7 @@ class DirectRequest:
                 return result
 
     def cancel(self) -> None:
-        """Tell the child that nobody waits any more. As any cancellation, it is dropped where the pipe has no room.
+        """Tell the child that the call is cancelled. As any cancellation, it is dropped where the pipe has no room.
 
         What the child has asked over it is refused.
         """
@@ -186,7 +186,7 @@ class DirectRequest:
         What the caller does next, up to where it waits, is done before anything that the child says later.
 
         Raises:
-            MCPError: nobody does, for the request is over.
+            MCPError: the request is over.
         """
         question: _Question = asyncio.get_running_loop().create_future()
         self._kept.append(question)

@@ -63,7 +63,7 @@ class SessionEvents(Protocol):
         """What a question for roots is answered; None: the client is asked.
 
         Raises:
-            MCPError: nobody's are to be told.
+            MCPError: there are none to be told.
         """
         ...
 

@@ -34,7 +34,7 @@ class Owner(Protocol):
 
     @property
     def account(self) -> Hashable:
-        """Who has authenticated for it; None: nobody."""
+        """Its principal; None: unauthenticated."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class Attached:
 
 
 class AskedTooLate(MCPError):
-    """The answer to what a child has asked over a request that nobody waits for any more."""
+    """The answer to what a child has asked over a request that is over."""
 
     def __init__(self) -> None:
         super().__init__(INVALID_REQUEST, "the request over which it was asked is over")

@@ -32,7 +32,7 @@ def looking_for_parts(message: bytes) -> Generator[None, None, bool]:
 
 
 def in_place_of(message: bytes) -> bytes | None:
-    """An error for the call that it answers, a request that nobody knows; None for a notification.
+    """An error for the call that it answers, an unknown request; None for a notification.
 
     Of one that lists have changed, that is all there is to know.
 

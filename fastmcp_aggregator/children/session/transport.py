@@ -56,7 +56,7 @@ class WatchedTransport(ClientTransport):
         """Why we have ended it, where it was us."""
         self.on_list_changed: OnListChanged = lambda kinds: None
         """Told of list changes that the session will not hear of."""
-        self.tally = Counters()
+        self.counters = Counters()
         """Counts what is left out."""
         self.session_class: Callable[..., ClientSession] = ClientSession
         """What makes the session over a reader and a writer."""
@@ -163,7 +163,7 @@ class WatchedTransport(ClientTransport):
         return short
 
     def _count_dropped(self, count: int) -> None:
-        self.tally.dropped_notifications += count
+        self.counters.dropped_notifications += count
         if self._floods_reported.take(time.monotonic()):
             logger.warning(
                 "server %r sends too many notifications or requests, so some are dropped (no change of a list)",

@@ -149,13 +149,13 @@ class ProcessTransport(WatchedTransport):
         if len(line) <= _UNASKED_LIMIT or not _NO_ANSWER_HEAD.match(line):
             return False
         self._flow.throttle(len(line) * _LONG_COSTS)
-        self.tally.dropped_notifications += 1
+        self.counters.dropped_notifications += 1
         if self._reports_allowed.take(time.monotonic()):
             logger.warning("server %r: a notification or request of more than 4 MiB was dropped", self.server_key)
         return True
 
     def _count_junk(self, line: bytes) -> None:
-        self.tally.ignored_lines += 1
+        self.counters.ignored_lines += 1
         now = time.monotonic()
         if self.lost.is_set():
             return

@@ -33,7 +33,7 @@ def chosen(question: str, choices: Sequence[str]) -> int:
     """Which of these is chosen, by index; asks until it is one of them.
 
     Raises:
-        UsageError: there is nobody to answer any more.
+        UsageError: the terminal has ended.
     """
     listed = "\n".join(f"  {number}  {printable(choice)}" for number, choice in enumerate(choices, 1))
     prompt = f"{question}\n{listed}\nWhich one? [1-{len(choices)}] "

@@ -57,7 +57,7 @@ class FoundTools:
     for it, the oldest first.
 
     A client of the older era has a connection, on which it is told that its list has changed. Requests of the modern
-    era stand alone, so there is nobody whose list could be another than everybody's.
+    era stand alone, so all of these clients have the same list.
     """
 
     def __init__(self) -> None:

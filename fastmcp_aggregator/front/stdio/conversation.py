@@ -60,7 +60,7 @@ class Conversation:
         self.open: set[Any] = set()
         """The requests that are not answered yet."""
         self._streams: set[Any] = set()
-        """Those for streams among them: nobody waits for their answers."""
+        """Those for streams among them, whose answers are not awaited."""
         self._again: dict[Any, bytes] = {}
         """The lines of those among them that are read a second time, as they came."""
         self._over = asyncio.Event()
@@ -138,7 +138,7 @@ class Conversation:
         self.check()
 
     def abandon(self) -> None:
-        """The client does not read: there is nobody to answer."""
+        """End the conversation with a client that does not read."""
         self.client_left = True
         self._over.set()
 

@@ -1,1 +1,1 @@
-"""Where tokens are kept, sealed."""
+"""The vault: tokens of logins, encrypted at rest."""

@@ -47,7 +47,7 @@ class Vault(ABC):
         """A document, or None.
 
         Raises:
-            VaultError: there is one, and it cannot be read, or nobody can tell.
+            VaultError: it, or the vault, cannot be read.
         """
 
     @abstractmethod
@@ -71,22 +71,22 @@ class Vault(ABC):
         """The documents of a kind that can be read.
 
         Raises:
-            VaultError: nobody can tell.
+            VaultError: the vault cannot be read.
         """
 
     @abstractmethod
     def locked(self, kind: str, name: str) -> AbstractAsyncContextManager[None]:
-        """While nobody else changes a document, in any process or replica.
+        """Lock a document against other changes, in all processes and replicas.
 
         Raises:
-            VaultError: somebody has it for too long.
+            VaultError: another has held the lock for too long.
         """
 
     async def take(self, kind: str, name: str) -> bytes | None:
         """A document that is good once: of all who take it, one has it.
 
         Raises:
-            VaultError: nobody can tell.
+            VaultError: the vault cannot be read.
         """
         document = await self.read(kind, name)
         return document if await self.remove(kind, name) else None

@@ -3,7 +3,7 @@
 Theory. The instance that a principal's calls are made with has listed what its account sees; here that is kept, for as
 many principals as may have instances. Nothing is listed to anybody before it is known that their account can still be
 used, and with which login it was listed: what was listed to one login is never listed after another, nor after the
-end of it. Who has no account is listed the way to one.
+end of it. A caller without an account is listed the way to one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastmcp_aggregator.oauth.logins import Site
 from fastmcp_aggregator.relay.instances.instances import Instances, place_of
 
 _NO_ACCOUNT = ("login", "auth")
-"""Kinds of failures after which nobody can say that a principal may see what it saw."""
+"""Kinds of failures after which it is unknown whether a principal may see what it saw."""
 _NOTHING: Mapping[str, Catalogue] = {}
 
 OnChanged = Callable[[Child, Hashable, frozenset[Kind]], None]

@@ -6,7 +6,7 @@
   for a while; a client that has not authenticated gets one for each request.
 - One that has one for each folder has it shared by the clients at one place (`places.py`). Such an instance is told the
   roots that it was made for, and no others; it is closed when none of its clients is left. A client whose roots change
-  is at another place from its next request on. One whose place nobody knows has an instance for its session.
+  is at another place from its next request on. One whose place is unknown has an instance for its session.
 - A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
   clients that can be asked it has one more, held in their era; other clients lose nothing. The other way round, what
   a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
@@ -86,7 +86,7 @@ class Instances:
         self._shares: dict[Child, FairShare] = {}
         """Of the instances of each child."""
         self._holders: dict[Child, tuple[FairShare, Holder, Principal]] = {}
-        """Whose share each instance takes, and who has authenticated for it, until it is closed."""
+        """Whose share each instance takes, and its principal, until it is closed."""
         self._given_up: set[tuple[Child, Hashable]] = set()
         """The sessions and places whose clients have yet to be told that they have no instance of a child any more."""
         self._serving: Counter[Child] = Counter()
@@ -194,7 +194,7 @@ class Instances:
         return first.evidence.is_shared or first.context.profile.is_single
 
     def end(self, instance: Child) -> None:
-        """Close an instance whose session may not use the server any more; what it still says is for nobody."""
+        """Close an instance whose session may not use the server any more; what it still says is dropped."""
         instance.context.profile.sole_client = None
         self._close(instance, _NOT_IN_GROUP)
 
@@ -253,7 +253,7 @@ class Instances:
         return known[place]
 
     def _left(self) -> None:
-        """A client is no longer where it was: close the instances of places at which nobody is."""
+        """A client is no longer where it was: close the instances of empty places."""
         for instance, sessions in list(self):
             if isinstance(place_of(instance), Place) and not sessions:
                 self.release(instance)
@@ -324,7 +324,7 @@ class Instances:
         return True
 
     def _spare(self, share: FairShare, fair: int) -> Child | None:
-        """Of the holder that has most, the instance needed least; None: nobody has more than is fair, or all work."""
+        """Of the holder that has most, the instance needed least; None: none has more than is fair, or all work."""
         spare = [
             instance
             for instance, (of, holder, _) in self._holders.items()

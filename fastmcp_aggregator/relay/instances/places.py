@@ -1,4 +1,4 @@
-"""Where clients are: the folder in which each works and its roots, as far as servers are to have an instance for each.
+"""The places of clients: the folder and roots of each, as far as servers are to have an instance for each place.
 
 A client is asked for its roots when such a server is first used, and is at the same place until it says that they have
 changed, or leaves.
@@ -45,7 +45,7 @@ class Places:
         """The sessions whose end is watched for."""
 
     async def of(self, child: Child, caller: Caller, *, needs_legacy_era: bool) -> Place | None:
-        """Where the caller's client is; None: nobody knows, so it shares with nobody.
+        """Where the caller's client is; None: that is unknown, so it shares with none.
 
         Raises:
             ChildServerError: the child has been removed meanwhile.

@@ -1,4 +1,4 @@
-"""What an operator of a hub has to do something about: files that are refused, and keys that expire soon."""
+"""Notices for the operator of a hub: refused files, and keys that expire soon."""
 
 from __future__ import annotations
 

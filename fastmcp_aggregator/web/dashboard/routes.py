@@ -4,7 +4,7 @@
 /dashboard/{file}    what it loads: the same
 /dashboard/state     how everything is that the viewer may see, behind authentication where there is any
 /dashboard/names     the names of the tools among it: the same
-/dashboard/history   the last hour of calls, by server and minute: for who may observe
+/dashboard/history   the last hour of calls, by server and minute: for observers
 
 The page calls tools and lists them by the JSON face, like any other client of it. All addresses in it are relative, so
 it works under any prefix. Credentials are a header that the page adds: with no cookie, other sites can ask for nothing.
@@ -158,7 +158,7 @@ class _States:
         return Response(encode(names), headers=_NOT_KEPT, media_type="application/json")
 
     async def history(self, request: Request) -> Response:
-        """The last hour, by server key, and `""` for all; see `History`. Empty for who may not see others' calls."""
+        """The last hour, by server key, and `""` for all; see `History`. Empty if others' calls may not be seen."""
         may_see = principal_in(request.scope).may_observe
         found = self._hub.policies.history.of(self._hub.children) if may_see else {}
         return Response(json.dumps(found), headers=_NOT_KEPT, media_type="application/json")

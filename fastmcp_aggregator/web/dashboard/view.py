@@ -1,6 +1,6 @@
 """The dashboard's data for one viewer: plain values, limited to what the viewer's groups have.
 
-Who has the role `observe` sees everything: all servers, groups and callers. Anybody else sees the groups that are
+A viewer with the role `observe` sees everything: all servers, groups and callers. Another sees the groups that are
 theirs, the servers in these with what the groups have of them, and their own calls. How busy a server is, and as which
 process it runs, tells of others, so they do not see that. Without authentication everybody has all roles. Errors are
 told in full to those on this machine alone.

@@ -96,8 +96,8 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
 
 
 def _completed(provider: Provider, settings: OAuthSettings, address: str) -> OAuthSettings:
-    """The settings with what a person is asked for, because the provider needs it. Who has registered a client is told
-    with which redirect address it has to be.
+    """The settings with what a person is asked for, because the provider needs it. A person with a registered client is
+    told its redirect address.
     """
     lacking = fitting(provider, settings)
     if lacking is None and settings.client_id is None and settings.client_metadata_url is None:
