@@ -447,7 +447,7 @@ async def test_others_have_turns_while_it_is_looked_for_headers_in_large_schemas
         return {SPECS[kind].list_key: [{"name": str(n), "inputSchema": schema} for n in range(16)]}
 
     tools = (await Session(answer, {"tools": {}}).catalogue()).of(Kind.TOOL)
-    looking = asyncio.create_task(listing._header_schemas(tools))
+    looking = asyncio.create_task(listing._header_schemas("files", tools))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not looking.done()
