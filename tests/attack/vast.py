@@ -63,7 +63,7 @@ async def capabilities(machine: Machine) -> str:
 
 @attack(
     "server-changing",
-    "a list of 8 MB with invisible characters that becomes another 5 times, with pins",
+    "a list of 8 MB with invisible characters that becomes another 3 times, with pins",
     "looked through soon; few lines in the log",
     room="machine",
 )
@@ -74,7 +74,7 @@ async def changing(machine: Machine) -> str:
     async with hub_of_its_own(machine, servers, f'pins = "{pins}"\n') as hub:
         before = len(hub.log)
         async with hub.watched(slowest=2.0, grows_by=160):
-            await _changed(hub, 5)
+            await _changed(hub, 3)
         written = len(hub.log) - before
         assert written < 40_000, f"{written // 1000} KB of log"
     return "others go on; less than 40 KB of log"
@@ -91,7 +91,7 @@ async def headers(machine: Machine) -> str:
         hub_of_its_own(machine, config(good=lean(), vast=_vast("headers", page_size=40))) as hub,
         hub.watched(slowest=2.0, grows_by=256),
     ):
-        await _changed(hub, 4)
+        await _changed(hub, 2)
     return "others go on"
 
 
@@ -109,7 +109,7 @@ async def words(machine: Machine) -> str:
         hub.watched(slowest=2.0, grows_by=320),
         hub.bounded(peak=400),
     ):
-        for _ in range(3):
+        for _ in range(2):
             await _changed(hub, 1)
             answer = await hub.call(None, "search", "search_tools", query="zap17 zap18")
             assert answer.status_code == 200, f"{answer.status_code}"
@@ -152,12 +152,15 @@ async def stderr(machine: Machine) -> str:
     return "others go on; less than 100 KB of log"
 
 
-_UNAPPROVED = [{"uriTemplate": f"x://{{a}}b{'a' * number}{{c}}", "name": f"t{number}"} for number in range(20, 220)]
+_SLOWLY_FOUND = "a" * 10 + "b" + "a" * 10
+_UNAPPROVED = [
+    {"uriTemplate": f"x://{{a}}{_SLOWLY_FOUND}{{c{number}}}", "name": f"t{number}"} for number in range(1000)
+]
 
 
 @attack(
     "server-templates",
-    "200 long templates that are not approved, against an address of 1 MB",
+    "1000 templates that are not approved, against an address of 1 MB",
     "compared soon, or not at all",
     room="machine",
 )
