@@ -2,7 +2,8 @@
 
 Theory. One loop over three descriptors. Whatever takes time is a time by which it must have happened: a hub that does
 not greet, one that cannot be started. While no hub serves, what the client says waits, and a client that was served
-before is told first what it was told then. What the next hub must know of the client is `ClientSession`'s business; in
+before is told first what it was told then; to any other a hub that starts answers the handshake, which it is told with
+the greeting. What the next hub must know of the client is `ClientSession`'s business; in
 which order it is told is decided here: the repeated handshake, the rest of what is repeated, what waits.
 """
 
@@ -36,6 +37,10 @@ _END_TIMEOUT = 60.0
 """Seconds that a hub which ends may keep the next one from being started."""
 _RETRY = 0.02
 """Seconds between attempts to connect to a hub that somebody else starts or ends."""
+_FIRST_WORD = 0.05
+"""Seconds in which a client begins to speak, as a rule: a hub is told its handshake."""
+_LONGEST_HANDSHAKE = 4096
+"""Bytes, of which each takes 12 in a greeting at most."""
 _WARM = 0.05
 """Seconds in which a hub that runs already greets, as a rule; so long the client is not read."""
 _MOST_FAILURES = 3
@@ -84,8 +89,10 @@ class Bridge:
         """Whether no hub is wanted before the client's next line."""
         self._was_served = False
         """Whether a hub that is gone has served the client."""
+        self._handshake: bytes | None = None
+        """The client's first line, if the hub was told it."""
         self._wanted_since = time.monotonic()
-        self._next_attempt = 0.0
+        self._next_attempt = self._wanted_since + _FIRST_WORD
         self._poll = system.poll()
         self._watched: dict[int, int] = {}
         """What is waited for, by descriptor."""
@@ -238,7 +245,7 @@ class Bridge:
             return
         if peer is not None:
             self._listed = dict(self._session.listed)
-            about = {**self._about, "listed": self._listed}
+            about = {**self._about, "listed": self._listed, **self._first_word()}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
             record = record_of(self._identity.id) or {}
             self._greeting_timeout = GREETING_TIMEOUT if record.get("serves") is True else HUB_START_TIMEOUT
@@ -250,6 +257,12 @@ class Bridge:
             self._serve_alone(
                 f"the hub before it has not ended for {_END_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
             )
+
+    def _first_word(self) -> dict[str, str]:
+        """What the hub is told of what the client has said first."""
+        is_first = bool(self._held) and not self._was_served
+        self._handshake = self._held[0] if is_first and len(self._held[0]) <= _LONGEST_HANDSHAKE else None
+        return {} if self._handshake is None else {"handshake": self._handshake.decode("utf-8", "replace")}
 
     def _look_at_greeting(self, connection: Connection) -> None:
         if connection.age > _WARM:
@@ -284,6 +297,7 @@ class Bridge:
             self._is_known_read = True
             entries = read_answers(self._answers)
             self._known = KnownClient(entries) if entries else None
+            self._flush_held()
 
     def _report_other_hubs(self) -> None:
         """A hub was started: say why those that serve the same config are others."""
@@ -356,7 +370,9 @@ class Bridge:
             what, about = greeting.read(line)
         except greeting.MalformedGreeting:
             return
-        if what == greeting.READY and self._listed != self._session.listed:
+        if what == greeting.INTRODUCED:
+            self._introduced(str(about.get("answer")).encode())
+        elif what == greeting.READY and self._listed != self._session.listed:
             self._drop(connection)  # the client has got lists while the hub started: tell it of these, too
         elif what == greeting.READY:
             if about.get("config") != self._identity.config:
@@ -373,16 +389,28 @@ class Bridge:
             else:
                 self._serve_alone(why, is_failure=what == greeting.FAILED)
 
+    def _introduced(self, answer: bytes) -> None:
+        """The hub, which starts, has answered the handshake."""
+        if self._handshake is not None and self._held and self._held[0] is self._handshake:
+            self._held_bytes -= len(self._held.popleft())
+            self._tell_client(self._handshake, answer)
+
+    def _tell_client(self, line: bytes, answer: bytes) -> None:
+        """Answer a line of the client in the stead of what serves it."""
+        self._session.sent(line)
+        self._session.received(answer)
+        self._client.write(answer + b"\n")
+
     def _from_client(self, lines: Sequence[bytes] | deque[bytes]) -> None:
         passed_on: list[bytes] = []
         for line in lines:
             if self._can_take(line):
                 passed_on.append(line)
             elif (answer := None if self._known is None else self._known.answer(line)) is not None:
-                self._session.sent(line)
-                self._session.received(answer.rstrip())
-                self._client.write(answer)
+                self._tell_client(line, answer.rstrip())
             else:
+                if not self._held:
+                    self._next_attempt = 0.0
                 self._held.append(line)
                 self._held_bytes += len(line)
                 if self._is_idle:

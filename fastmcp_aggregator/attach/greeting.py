@@ -22,8 +22,9 @@ _MOST_OF_REASON = 4000
 """Characters, of which each takes 12 bytes at most."""
 CLIENT, STATUS, STOP, OPEN, PING, RESTART = "client", "status", "stop", "open", "ping", "restart"
 """What may be wanted."""
-READY, REFUSED, FAILED, STOPPING = "ready", "refused", "failed", "stopping"
-"""What a hub says: it serves; it does not serve this one; it has not started; it ends, and may be started again."""
+INTRODUCED, READY, REFUSED, FAILED, STOPPING = "introduced", "ready", "refused", "failed", "stopping"
+"""What a hub says: it starts, and this answers the handshake in the greeting; it serves; it does not serve this one; it
+has not started; it ends, and may be started again."""
 
 
 class MalformedGreeting(ValueError):

@@ -112,6 +112,25 @@ def test_a_hub_is_told_the_lists_that_were_answered_while_it_started(hub: socket
         assert json.loads(second.recv(greeting.LONGEST))["method"] == "initialize"
 
 
+def test_a_hub_that_starts_answers_the_handshake_and_is_introduced_once_it_serves(
+    hub: socket.socket, bridged: Bridged
+) -> None:
+    bridged.request(0, "initialize", {**HELLO, "capabilities": {"roots": {}}})  # which has no answer from before
+    peer, about = said_first(hub)
+    assert json.loads(about["handshake"])["method"] == "initialize"
+    with peer:
+        answer = '{"jsonrpc":"2.0","id":0,"result":{"from":"hub"}}'
+        peer.sendall(greeting.line(greeting.INTRODUCED, answer=answer))
+        assert bridged.answers.readline().decode() == answer + "\n"
+        bridged.request(1, "tools/list", {})
+        peer.sendall(greeting.line(greeting.READY, config="c"))
+        assert json.loads(peer.recv(greeting.LONGEST))["method"] == "initialize"
+        peer.sendall(b'{"jsonrpc":"2.0","id":0,"result":{"from":"hub, later"}}\n')
+        assert json.loads(peer.recv(greeting.LONGEST))["method"] == "tools/list"
+        peer.sendall(b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+        assert json.loads(bridged.answers.readline())["id"] == 1
+
+
 def test_a_bridge_sleeps_until_a_client_reads_what_a_hub_has_left(hub: socket.socket, bridged: Bridged) -> None:
     peer, _ = said_first(hub)
     with peer:

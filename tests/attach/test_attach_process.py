@@ -84,6 +84,22 @@ async def test_two_clients_share_one_hub_and_one_server_and_nothing_is_left_afte
     await until(lambda: is_gone(pids_in(record)[0]))
 
 
+async def test_a_hub_answers_the_handshake_before_it_has_imported_fastmcp(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It imports one that waits for a line."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "fastmcp.py").write_text(f"open({str(gate)!r}).read()")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    async with bridge(written(tmp_path, a=lean()), handshake=False) as server:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        answer = await server.client.begin("initialize", hello)[1]
+        assert answer["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
+        descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)  # once the hub has it open, too
+        os.close(descriptor)
+
+
 async def test_a_killed_hub_is_replaced_and_what_was_lost_is_told(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
     async with bridge(path) as one, bridge(path) as other:

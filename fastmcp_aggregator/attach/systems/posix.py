@@ -16,6 +16,7 @@ import fcntl
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -42,6 +43,7 @@ class Listener:
     def __init__(self, listener: socket.socket, lock: str | None = None) -> None:
         self._listener = listener
         self._lock = lock
+        self._connected: deque[socket.socket] = deque()
         self._path: str = listener.getsockname()
         self.name = os.path.basename(self._path)
         listener.setblocking(False)
@@ -60,12 +62,23 @@ class Listener:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return cls(listener, lock)
 
+    def connected(self) -> list[socket.socket]:
+        """Those who have connected so far, and are still to be accepted."""
+        with suppress(OSError):  # there is nobody, or no descriptor for more
+            while True:
+                peer, _ = self._listener.accept()
+                peer.setblocking(False)
+                self._connected.append(peer)
+        return list(self._connected)
+
     async def accept(self, loop: AbstractEventLoop) -> socket.socket:
         """The next connection.
 
         Raises:
             OSError: none can be accepted for now.
         """
+        if self._connected:
+            return self._connected.popleft()
         peer, _ = await loop.sock_accept(self._listener)
         peer.setblocking(False)
         return peer
@@ -73,11 +86,10 @@ class Listener:
     def close(self, word: bytes) -> None:
         """Tell it all whose connections have not been accepted. Who comes from now on starts another hub, later."""
         self._remove(self._path)
-        with suppress(OSError):  # it was closed
-            while True:
-                peer, _ = self._listener.accept()
+        while peers := self.connected():
+            self._connected.clear()
+            for peer in peers:
                 with peer, suppress(OSError):
-                    peer.setblocking(False)
                     peer.sendall(word)
         self._listener.close()
 

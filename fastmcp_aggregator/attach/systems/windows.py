@@ -127,6 +127,11 @@ class Listener:
         os.close(null)
         return cls(path, instance, lock, locked)
 
+    def connected(self) -> list[socket.socket]:
+        for peer in self._connected:
+            peer.setblocking(False)
+        return list(self._connected)
+
     async def accept(self, loop: AbstractEventLoop) -> socket.socket:
         self._loop = loop
         while not self._connected:

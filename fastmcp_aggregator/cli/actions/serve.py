@@ -17,7 +17,7 @@ from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import follow
 from fastmcp_aggregator.cli.running.first_answers import kept_by, what_answers_depend_on
-from fastmcp_aggregator.cli.running.introduction import Introduction
+from fastmcp_aggregator.cli.running.introduction import introduction_of
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, new_report, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FINE, SERVER_FAILED, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, take_over, tell
@@ -51,18 +51,10 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("on stdio, stdout is for MCP and nothing else; give the setting `audit` the path of a file")
     catalogues = CatalogueStore()
     if options.transport != "http":
-        introduce_by(_introduction(config, settings, groups, options.group, catalogues))
+        introduce_by(introduction_of(config, settings, groups, options.group, catalogues))
     answers = AnswersFile(name_of(sys.argv[1:]), *what_answers_depend_on(options, config, settings), environ)
     serving = _serve(config, settings, groups, options, catalogues, answers)
     return run_to_end(serving, exit_code_on_signal=FINE)
-
-
-def _introduction(
-    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, catalogues: CatalogueStore
-) -> Introduction:
-    shown = config.only(groups[group or DEFAULT_GROUP].servers)
-    name = settings.name if group in (None, DEFAULT_GROUP) else f"{settings.name}/{group}"
-    return Introduction(shown, settings, catalogues, name)
 
 
 def _check_address(settings: AggregatorSettings) -> None:

@@ -17,6 +17,7 @@ from fastmcp_aggregator.children.process.on_demand import starts_asleep
 from fastmcp_aggregator.config import McpConfig, ServerConfig
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.introduction import Introduced, capabilities_together, instructions_together
+from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.client_capabilities import kind_of
 from fastmcp_aggregator.protocol.methods import Era
@@ -94,6 +95,15 @@ class Introduction:
             server, options, (each.catalogue for each in by_kind.values())
         )
         return by_kind[kind].catalogue if is_used and kind in by_kind else None
+
+
+def introduction_of(
+    config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, catalogues: CatalogueStore
+) -> Introduction:
+    """That to clients of a group, by default of all that is served."""
+    shown = config.only(groups[group or DEFAULT_GROUP].servers)
+    name = settings.name if group in (None, DEFAULT_GROUP) else f"{settings.name}/{group}"
+    return Introduction(shown, settings, catalogues, name)
 
 
 def _is_usual(declared: object) -> TypeIs[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import lock_of, log_of, socket_of
@@ -22,6 +22,7 @@ from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.cli.output.report import Lines, follow
 from fastmcp_aggregator.cli.running.first_answers import kept_by, what_answers_depend_on
 from fastmcp_aggregator.cli.running.given_files import FollowedVariables
+from fastmcp_aggregator.cli.running.introduction import Introduction, introduction_of
 from fastmcp_aggregator.cli.running.starting import built_early, load, load_named_groups, run_to_end
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.cli.terminal.logs import leave_out, tell
@@ -32,6 +33,7 @@ from fastmcp_aggregator.early.answers import AnswersFile
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
+from fastmcp_aggregator.local_hub.introductions import introduce
 from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
 from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 
@@ -79,7 +81,19 @@ def _run(options: argparse.Namespace, listener: system.Listener) -> int:
     groups = load_named_groups(options, config, settings)
     if not options.debug:
         logging.getLogger("fastmcp_aggregator").setLevel(logging.INFO)
-    return run_to_end(_serve(config, settings, groups, options, listener, environ), exit_code_on_signal=FINE)
+    catalogues = CatalogueStore(is_of_hub=True)
+
+    def introduce_to(about: Mapping[str, Any]) -> Introduction | None:
+        group, has_search = about.get("group"), settings.tool_search or bool(about.get("tool_search"))
+        if group is not None and group not in groups:
+            return None
+        return introduction_of(
+            config, settings.model_copy(update={"tool_search": has_search}), groups, group, catalogues
+        )
+
+    introduce(listener, introduce_to)
+    serving = _serve(config, settings, groups, options, listener, catalogues, environ)
+    return run_to_end(serving, exit_code_on_signal=FINE)
 
 
 def _require_end() -> None:
@@ -120,9 +134,9 @@ async def _serve(
     groups: Groups,
     options: argparse.Namespace,
     listener: system.Listener,
+    catalogues: CatalogueStore,
     environ: Mapping[str, str],
 ) -> int:
-    catalogues = CatalogueStore(is_of_hub=True)
     depends_on = what_answers_depend_on(options, config, settings)
     kept: dict[str, AnswersFile] = {}
 

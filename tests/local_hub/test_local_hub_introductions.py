@@ -1,0 +1,95 @@
+"""The handshakes that a hub answers while it starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastmcp_aggregator.attach import greeting
+from fastmcp_aggregator.attach.systems import system
+from fastmcp_aggregator.local_hub.introductions import introduce
+
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+HANDSHAKE = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO})
+SAYING = {"handshake": HANDSHAKE}
+
+
+@pytest.fixture
+def listener() -> Iterator[system.Listener]:
+    with tempfile.TemporaryDirectory(prefix="hub-") as made:  # a socket's path must be short
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(str(Path(made) / "hub.sock"))
+        listening.listen()
+        yield system.Listener(listening)
+        listening.close()
+
+
+def connected(listener: system.Listener, said: bytes) -> socket.socket:
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    peer.connect(listener._path)
+    peer.setblocking(False)
+    peer.sendall(said)
+    return peer
+
+
+def introduce_all(listener: system.Listener, name: str = "hub") -> None:
+    introduce(listener, lambda _: lambda method, _: {method: json.dumps({"name": name}).encode()})
+
+
+def said_to(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(greeting.LONGEST)
+    except BlockingIOError:
+        return b""
+
+
+def test_a_handshake_is_answered_and_its_client_is_still_to_be_accepted(listener: system.Listener) -> None:
+    said = greeting.line(greeting.CLIENT, **SAYING)
+    with connected(listener, said) as peer:
+        introduce_all(listener)
+        what, about = greeting.read(said_to(peer))
+        assert what == greeting.INTRODUCED
+        assert json.loads(about["answer"]) == {"jsonrpc": "2.0", "id": 7, "result": {"name": "hub"}}
+        [waiting] = listener.connected()
+        assert waiting.recv(greeting.LONGEST) == said
+        listener.close(greeting.line(greeting.STOPPING))
+        assert greeting.read(said_to(peer))[0] == greeting.STOPPING
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"no greeting\n",
+        greeting.line(greeting.CLIENT),
+        greeting.line(greeting.STATUS, **SAYING),
+        greeting.line(greeting.CLIENT, handshake=7),
+        greeting.line(greeting.CLIENT, handshake=HANDSHAKE.replace("initialize", "tools/call")),
+        greeting.line(greeting.CLIENT, **SAYING)[:-40],
+        json.dumps({"hub": greeting.CLIENT, "version": "another", **SAYING}).encode() + b"\n",
+    ],
+)
+def test_what_is_no_handshake_waits_for_the_hub(said: bytes, listener: system.Listener) -> None:
+    with connected(listener, said) as peer, connected(listener, greeting.line(greeting.CLIENT, **SAYING)) as other:
+        introduce_all(listener)
+        assert (said_to(peer), bool(said_to(other))) == (b"", True)
+        assert len(listener.connected()) == 2
+
+
+def test_an_answer_that_a_connection_may_not_take_at_once_waits_for_the_hub(listener: system.Listener) -> None:
+    with connected(listener, greeting.line(greeting.CLIENT, **SAYING)) as peer:
+        introduce_all(listener, "x" * greeting.LONGEST)
+        assert said_to(peer) == b""
+
+
+def test_who_may_not_be_introduced_waits_for_the_hub(listener: system.Listener) -> None:
+    asked: list[Any] = []
+    with connected(listener, greeting.line(greeting.CLIENT, group="web", **SAYING)) as peer:
+        introduce(listener, lambda about: asked.append(about["group"]))
+        assert (asked, said_to(peer)) == (["web"], b"")
