@@ -23,13 +23,14 @@ from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, Pe
 from fastmcp_aggregator.replicas.redis_connection import (
     LOST,
     START_TIMEOUT,
+    Outages,
     address_of,
     channel_scope,
     connect,
     require_reachable,
 )
-from fastmcp_aggregator.replicas.seal import Seal, SealError
-from fastmcp_aggregator.replicas.wire import TooLargeError, decoded, encoded
+from fastmcp_aggregator.replicas.seal import OVERHEAD, Seal, SealError
+from fastmcp_aggregator.replicas.wire import MESSAGE_SIZE_LIMIT, TooLargeError, decoded, encoded
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
 _BACKOFF = (0.5, 1.0, 2.0, 5.0)
 """Seconds of back-off before a reconnect, of which the last is repeated."""
+_STEADY = 60.0
+"""Seconds after which a connection has been a good one, and the back-off begins anew."""
 _ALARMS_PER_SECOND = 1 / 60
 BROADCAST = "all"
 """In place of a replica's id: every replica."""
@@ -72,6 +75,9 @@ class RedisChannel:
         self._scope = channel_scope(self.redis)
         self.seal = None if secret is None else Seal(secret, self._scope, self.own_id)
         self._ignored = 0
+        self._outages = Outages(
+            "until it is back, replicas receive no notices of each other", "replicas receive notices of each other"
+        )
         self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
@@ -148,20 +154,14 @@ class RedisChannel:
 
     async def _stay_connected(self) -> None:
         pauses = iter(_BACKOFF)
-        is_lost = False
         while True:
+            began = time.monotonic()
             try:
                 await self._connection()
             except Exception as error:
-                if self.is_connected.is_set():
-                    pauses, is_lost = iter(_BACKOFF), False
-                if not is_lost:
-                    is_lost = True
-                    name = error.__class__.__name__
-                    logger.warning(
-                        "connection to Redis lost (%s); until it is back, replicas receive no notices of each other",
-                        name,
-                    )
+                if time.monotonic() - began > _STEADY:
+                    pauses = iter(_BACKOFF)
+                self._outages.begin(error)
             finally:
                 await self._disconnect()
             await asyncio.sleep(next(pauses, _BACKOFF[-1]))
@@ -206,15 +206,20 @@ class RedisChannel:
                 confirmed += 1
                 if confirmed == 2:
                     self.is_connected.set()
+                    self._outages.end()
                     self._on_connected()
             elif message is not None and message["type"] == "message":
                 self._take(
                     BROADCAST if message["channel"] == self._channel(BROADCAST).encode() else self.own_id,
                     message["data"],
                 )
+                await asyncio.sleep(0)  # or who floods the channels has all turns
 
     def _take(self, recipient: str, data: bytes) -> None:
         """Whatever another replica, or somebody in its place, has sent: it must not end the connection."""
+        if len(data) > MESSAGE_SIZE_LIMIT + OVERHEAD:
+            self.reject()
+            return
         try:
             sender, opened = (None, data) if self.seal is None else self.seal.opened(data, recipient)
             message = decoded(opened)

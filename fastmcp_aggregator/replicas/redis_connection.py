@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem, SharedStateError
+from fastmcp_aggregator.pipe.bucket import TokenBucket
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "fastmcp-aggregator"
 """How every key and channel of ours begins."""
 TIMEOUT = 0.5
 START_TIMEOUT = 5.0
+_OUTAGES, _OUTAGES_PER_SECOND = 3, 1 / 60
+"""That are told of, at once and a second: who can write to Redis can have it end connections."""
 
 
 def _not_usable(message: str) -> ConfigError:
@@ -53,6 +60,29 @@ async def require_reachable(url: str) -> None:
         raise SharedStateError(f"redis_url: {_reason(address_of(redis), error)}") from None
     finally:
         await redis.aclose()
+
+
+class Outages:
+    """Tells in the log that the connection is lost, and that it is back; of many in a row, a few."""
+
+    def __init__(self, meanwhile: str, again: str) -> None:
+        """How it is while it is lost, and when it is back."""
+        self._meanwhile = meanwhile
+        self._again = again
+        self._lines = TokenBucket(burst=_OUTAGES, rate=_OUTAGES_PER_SECOND)
+        self._is_on = self._is_told = False
+
+    def begin(self, error: Exception) -> None:
+        if not self._is_on:
+            self._is_on = True
+            self._is_told = self._lines.take(time.monotonic())
+            if self._is_told:
+                logger.warning("connection to Redis lost (%s); %s", error.__class__.__name__, self._meanwhile)
+
+    def end(self) -> None:
+        if self._is_on and self._is_told:
+            logger.warning("connection to Redis restored; %s", self._again)
+        self._is_on = False
 
 
 def is_of_wrong_type(error: Exception) -> bool:

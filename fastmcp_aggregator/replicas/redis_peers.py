@@ -84,7 +84,7 @@ class RedisPeers(Peers):
         name = f"{PREFIX}:request-state-key"
         try:
             await self._channel.redis.set(name, secrets.token_bytes(_KEY_BYTES), nx=True)
-            key = await self._channel.redis.get(name)
+            key: object = await self._channel.redis.getrange(name, 0, _KEY_BYTES)
         except LOST as error:
             if is_of_wrong_type(error):
                 return _usable(None, name)
@@ -123,7 +123,6 @@ class RedisPeers(Peers):
     def _connected(self) -> None:
         if not self._was_lost:
             return
-        logger.warning("connection to Redis restored; replicas receive notices of each other")
         self._has_lost_some = True
         self._send_soon()
         assert self._events is not None  # as above

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.rate_limiter import Rate
-from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, connect, is_of_wrong_type
+from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, Outages, connect, is_of_wrong_type
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter
@@ -54,7 +54,9 @@ class RedisRateLimiter:
         self._take: Any = self._redis.register_script(_TAKE)
         self._own = own
         self._retry_at = 0.0
-        self._is_down = False
+        self._outages = Outages(
+            "meanwhile rate limits hold for each replica alone", "rate limits hold for all replicas together"
+        )
         self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
 
     async def acquire(self, key: str, rate: Rate) -> float:
@@ -68,22 +70,11 @@ class RedisRateLimiter:
                         logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
                     return self._own.acquire(key, rate)
                 self._retry_at = time.monotonic() + _RETRY_PAUSE
-                self._log_once(error)
+                self._outages.begin(error)
             else:
-                self._log_once(None)
+                self._outages.end()
                 return found or self._own.acquire(key, _ample(rate))
         return self._own.acquire(key, rate)
-
-    def _log_once(self, error: Exception | None) -> None:
-        """Log that the connection to Redis is lost, or back; once, however many calls find out."""
-        if self._is_down == (error is not None):
-            return
-        self._is_down = error is not None
-        if error is not None:
-            name = error.__class__.__name__
-            logger.warning("connection to Redis lost (%s); meanwhile rate limits hold for each replica alone", name)
-        else:
-            logger.warning("connection to Redis restored; rate limits hold for all replicas together")
 
     async def close(self) -> None:
         await self._redis.aclose()

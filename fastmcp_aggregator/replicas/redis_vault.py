@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.oauth.vault.vault import Vault, ending, opened, place_of, sealed
+from fastmcp_aggregator.oauth.vault.vault import LARGEST, Vault, ending, opened, place_of, sealed
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_of, connect
 
 _LOCK_LIFE = 45.0
@@ -36,8 +36,8 @@ class RedisVault(Vault):
     async def read(self, kind: str, name: str) -> bytes | None:
         place = place_of(kind, name)
         with self._lost():
-            data: Any = await self._redis.get(_key_of(place))
-        return None if data is None else self._opened(place, data)
+            data: Any = await self._redis.getrange(_key_of(place), 0, LARGEST)
+        return self._opened(place, data) if data else None
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
         place = place_of(kind, name)
@@ -51,20 +51,14 @@ class RedisVault(Vault):
         with self._lost():
             return bool(await self._redis.delete(_key_of(place_of(kind, name))))
 
-    async def take(self, kind: str, name: str) -> bytes | None:
-        place = place_of(kind, name)
-        with self._lost():
-            data: Any = await self._redis.getdel(_key_of(place))
-        return None if data is None else self._opened(place, data)
-
     async def all(self, kind: str) -> list[bytes]:
         found = []
         with self._lost():
             async for key in self._redis.scan_iter(_key_of(f"{kind}-*"), count=_PAGE):
-                data: Any = await self._redis.get(key)
+                data: Any = await self._redis.getrange(key, 0, LARGEST)
                 place = key.decode("latin-1").rpartition(":")[2]
                 with suppress(VaultError):
-                    if data is not None and (document := self._opened(place, data)) is not None:
+                    if data and (document := self._opened(place, data)) is not None:
                         found.append(document)
         return found
 

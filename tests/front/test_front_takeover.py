@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import config, lean, until
+from support.harness import PATIENCE, config, lean, until
 from support.two_replicas import post, replicas, session_of
 from support.wire import LEGACY
 
@@ -198,3 +198,15 @@ def test_an_address_is_kept_once_until_it_is_given_up() -> None:
     state = SessionState(None, {}).after(SUBSCRIBE.name, {"uri": "a:b"}).after(SUBSCRIBE.name, {"uri": "a:b"})
     assert state.subscriptions == ("a:b",)
     assert state.after(UNSUBSCRIBE.name, {"uri": "a:b"}).subscriptions == ()
+
+
+async def test_a_change_of_a_session_that_others_keep_locked_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kept_sessions, "_PATIENCE", 0.01)
+    vault = FileVault(tmp_path)
+    kept = KeptSessions(vault, "default")
+    await kept.keep("a", SessionState(None, {}))
+    async with vault.locked("session", "default a"):
+        await asyncio.wait_for(kept.change("a", None, SUBSCRIBE.name, {"uri": NOTE}), PATIENCE)
+    assert await kept.read("a") == SessionState(None, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -175,6 +176,63 @@ async def test_a_redis_that_hangs_is_given_up_and_found_again(
     assert {"kind": "lost"} not in other.notices
     assert caplog.text.count("connection to Redis lost") == 2
     assert caplog.text.count("connection to Redis restored") == 2
+
+
+async def test_of_a_connection_that_is_ended_again_and_again_little_is_told(
+    pair: Pair, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, _ = pair
+    client = connect(redis.url)
+    for times in range(1, 9):
+        await client.client_kill_filter(_type="pubsub")
+        await until(lambda times=times: one.missed >= times and one.peers.id)
+    assert caplog.text.count("connection to Redis lost") == 2 * 3
+    assert caplog.text.count("connection to Redis restored") == 2 * 3
+    await client.aclose()
+
+
+async def test_a_connection_that_does_not_last_is_made_less_and_less_often(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def paused(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    client = connect(redis.url)
+    async with AsyncExitStack() as stack:
+        replica = Replica(redis.url)
+        await replica.start(stack)
+        monkeypatch.setattr("fastmcp_aggregator.replicas.redis_channel.asyncio.sleep", paused)
+        for times in range(1, 7):
+            await client.client_kill_filter(_type="pubsub")
+            while replica.missed < times or not replica.peers.id:
+                await sleep(0.001)
+        monkeypatch.undo()
+    assert pauses == [0.5, 1, 2, 5, 5, 5]
+    await client.aclose()
+
+
+async def test_what_floods_the_channels_leaves_turns_to_others(pair: Pair, redis: RedisServer) -> None:
+    one, _ = pair
+    client = connect(redis.url)
+    turns: list[int] = []
+    ignored = one.peers._channel
+
+    async def look() -> None:
+        while ignored._ignored < 500:
+            turns.append(ignored._ignored)
+            await asyncio.sleep(0)
+
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(500):
+        pipeline.publish(f"fastmcp-aggregator:0:to:{one.peers.id}", b"noise")
+    await asyncio.gather(pipeline.execute(), look())
+    assert max(after - before for before, after in itertools.pairwise([*turns, 500])) <= 3
+    await client.aclose()
 
 
 async def test_equal_notices_are_sent_once_and_not_to_oneself(pair: Pair) -> None:

@@ -9,7 +9,7 @@ from support.redis_server import RedisServer, needs_redis
 
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.replicas import vault_from_settings
+from fastmcp_aggregator.replicas import redis_vault, vault_from_settings
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_vault import RedisVault
 from fastmcp_aggregator.settings.model import load_settings
@@ -50,6 +50,22 @@ async def test_a_document_is_over_when_its_time_is_though_redis_still_has_it(red
     await client.set(key, b"9" + kept)
     with pytest.raises(VaultError):
         await vault.take("login", "alice")
+    await client.aclose()
+
+
+async def test_no_more_is_read_than_a_document_may_have(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault, client = RedisVault(redis.url, SECRET), connect(redis.url)
+    largest = bytes(128 * 1024 - 1024)
+    await vault.keep("tokens", "a", largest, lifetime=60)
+    assert await vault.read("tokens", "a") == largest
+    await vault.keep("tokens", "b", b"of b")
+    (key,) = [key async for key in client.scan_iter("*") if await client.strlen(key) < 1000]
+    await client.setrange(key, 64 * 1024**2, b"x")
+    read: list[int] = []
+    monkeypatch.setattr(redis_vault, "opened", lambda key, place, data: read.append(len(data)) or b"")
+    for work in (vault.read("tokens", "b"), vault.take("tokens", "b")):
+        await work
+    assert max(read) <= 256 * 1024
     await client.aclose()
 
 

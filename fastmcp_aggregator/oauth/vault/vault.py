@@ -32,8 +32,9 @@ TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
 """The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""
 _LOCK_TIMEOUT = 30.0
 _LOCK_POLL = 0.01
-_LARGEST_FILE = 256 * 1024
-_MOST = _LARGEST_FILE // 2 - 1024
+LARGEST = 256 * 1024
+"""Bytes of what is kept of a document, at most; more is not read."""
+_MOST = LARGEST // 2 - 1024
 """Bytes of a document, of which a file has two characters each."""
 _NONCE = 12
 _SWEEP_INTERVAL = 60.0
@@ -185,7 +186,7 @@ class FileVault(Vault):
     def _read(self, place: str) -> bytes | None:
         file = self._directory / place
         try:
-            text = read_bytes(file, _LARGEST_FILE + 1)
+            text = read_bytes(file, LARGEST + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
