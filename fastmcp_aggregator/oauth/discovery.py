@@ -93,6 +93,13 @@ class Provider:
         """Whether the address of a client metadata document is a client's id there."""
         return self.metadata is not None and self.metadata.client_id_metadata_document_supported is True
 
+    @property
+    def why_no_login(self) -> str | None:
+        """Why nobody is to log in there. One that says nothing of challenges may take them, as some do."""
+        methods = self.metadata.code_challenge_methods_supported if self.metadata is not None else None
+        is_safe = methods is None or "S256" in methods
+        return None if is_safe else "its authorization server does not protect logins (it takes no PKCE with S256)"
+
     def _endpoint(self, name: str, path_of_old: str) -> str:
         given = getattr(self.metadata, name, None) if self.metadata is not None else None
         return require_secure(str(given) if given else urljoin(self.issuer, path_of_old), self.url)

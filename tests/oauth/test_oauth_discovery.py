@@ -173,6 +173,20 @@ async def test_a_login_from_refusal_to_tokens(web: Web) -> None:
         assert secret not in repr(tokens) + repr(authorization)
 
 
+@pytest.mark.parametrize(
+    ("methods", "is_begun"), [(None, True), (["plain", "S256"], True), (["plain"], False), ([], False)]
+)
+async def test_no_login_begins_where_challenges_are_not_taken(
+    web: Web, methods: list[str] | None, *, is_begun: bool
+) -> None:
+    web.changed(code_challenge_methods_supported=methods)
+    if is_begun:
+        await begun()
+    else:
+        with pytest.raises(ClientRefused, match="does not protect logins"):
+            await begun()
+
+
 async def test_settings_say_what_is_asked_for(web: Web) -> None:
     settings = OAuthSettings(client_id="own", scopes=("a", "b"), resource="none", audience="aud")
     asked = asked_of(await begun(settings))
