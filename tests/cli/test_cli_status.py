@@ -44,6 +44,7 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import ConfigError
 
 pytestmark = pytest.mark.process
+_TOTAL, _SECONDS = "fastmcp_aggregator_calls_total", "fastmcp_aggregator_call_duration_seconds_bucket"
 
 
 @pytest.mark.parametrize(
@@ -441,6 +442,51 @@ async def test_what_answers_otherwise_is_said(
         code, out, err = await status(capfd, url)
     assert (code, out) == (1, "")
     assert words in err
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        *(
+            b'"restarts": "x"',
+            b'"restarts": NaN',
+            b'"restarts": [1]',
+            b'"since": "x"',
+            b'"since": {}',
+            b'"since": 1e999',
+        ),
+        *(
+            b'"last_error": 5',
+            b'"last_error": []',
+            b'"dropped_stderr_lines": "x"',
+            b'"isolation": 1',
+            b'"x": ' + b"[" * 50_000,
+        ),
+    ],
+    ids=lambda server: server[:30].decode(),
+)
+async def test_fields_of_another_type_are_not_those_of_an_aggregator(
+    server: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with site(status=(200, b'{"ready": true, "servers": {"a": {"state": "running", %b}}}' % server)) as url:
+        code, out, err = await status(capfd, url)
+    assert (code, out) == (1, "")
+    assert "its /status is not that of one" in err
+
+
+@pytest.mark.parametrize(
+    ("metrics", "count"),
+    [
+        *((f'{_TOTAL}{{server="a"}} {value}\n', 0) for value in ("NaN", "+Inf", "1e400", "1e300", "-1")),
+        (f'{_TOTAL}{{server="a"}} 3\n{_SECONDS}{{server="a"}} 1\n', 0),
+        (f'{_TOTAL}{{server="a"}} 3\n{_SECONDS}{{server="a",le="x"}} 1\n', 0),
+        (f'{_TOTAL}{{server="a"}} 3\n{_SECONDS}{{server="a",le="0.1"}} NaN\n', 3),
+    ],
+)
+def test_no_metrics_are_an_accident(metrics: str, count: int) -> None:
+    known = calls_of(metrics).get("a", ServerCalls())
+    assert known.calls == count
+    assert known.quantile(0.5) is None
 
 
 async def test_who_may_see_no_metrics_sees_the_rest(capfd: pytest.CaptureFixture[str]) -> None:

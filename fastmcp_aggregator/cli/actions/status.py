@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.running.given_files import given_text
-from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, base_of
+from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerState, base_of
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
@@ -145,22 +145,22 @@ def rows_of(samples: Sequence[Sample]) -> list[Row]:
     return [_row(key, server, first, last) for key, server in last.servers.items()]
 
 
-def _row(key: str, server: dict[str, Any], first: Sample, last: Sample) -> Row:
+def _row(key: str, server: ServerState, first: Sample, last: Sample) -> Row:
     total = (last.calls or {}).get(key)
     seconds = last.at - first.at
     lately = None if total is None else total.since((first.calls or {}).get(key)) if seconds else total
     has_rate = last.calls is not None and seconds > 0
     return Row(
         server=key,
-        state="cut off" if server.get("is_cut_off") else str(server.get("state")),
+        state="cut off" if server.get("is_cut_off") else server["state"],
         since=server.get("since"),
-        restarts=int(server.get("restarts") or 0),
+        restarts=server.get("restarts", 0),
         calls=None if last.calls is None else int(total.calls if total else 0),
         calls_per_second=(lately.calls / seconds if lately else 0.0) if has_rate else None,
         p50=lately.quantile(0.5) if lately else None,
         p99=lately.quantile(0.99) if lately else None,
         last_error=server.get("last_error"),
-        dropped_stderr_lines=int(server.get("dropped_stderr_lines") or 0),
+        dropped_stderr_lines=server.get("dropped_stderr_lines", 0),
         isolation=server.get("isolation"),
         isolation_reason=server.get("isolation_reason"),
     )
@@ -205,7 +205,7 @@ def _notices(sample: Sample) -> Iterator[str]:
     """What the instance says of files that it cannot use as they are now, and of keys that expire soon."""
     for what, about in sample.refused_files.items():
         instead = "all keys are rejected" if what == "keys" else "what it said before stays in use"
-        problem = printable(" ".join(str(about.get("problem") or "its log says why").split()))
+        problem = printable(" ".join((about.get("problem") or "its log says why").split()))
         yield f"the {what} file has been refused for {duration(about.get('since'))}, and {instead}: {problem}"
     for key in sample.expiring_keys[:_MOST_KEYS]:
         expires = str(key.get("expires"))[:10]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import math
 import time
 import urllib.error
@@ -11,14 +10,17 @@ import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, Required, TypedDict
 from urllib.parse import quote, urlsplit
+
+import msgspec
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import AggregatorError
 
 _TIMEOUT = 10.0
 _LARGEST = 32 * 1024 * 1024
+_MOST_CALLS = 2**53
 _CALLS = "fastmcp_aggregator_calls_total"
 _SECONDS = "fastmcp_aggregator_call_duration_seconds_bucket"
 
@@ -61,15 +63,42 @@ class ServerCalls:
         return lower
 
 
+class ServerState(TypedDict, total=False):
+    """What is read of the state of a server; whoever answers need not be an aggregator."""
+
+    state: Required[str]
+    since: float | None
+    restarts: int
+    last_error: str | None
+    is_cut_off: bool
+    dropped_stderr_lines: int
+    isolation: str | None
+    isolation_reason: str | None
+
+
+class RefusedFile(TypedDict, total=False):
+    """A file that the instance cannot use."""
+
+    problem: str | None
+    since: float | None
+
+
+class _Document(TypedDict):
+    ready: bool
+    servers: dict[str, ServerState]
+    refused_files: NotRequired[dict[str, RefusedFile]]
+    expiring_keys: NotRequired[list[dict[str, Any]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What an instance said at one time, in seconds of a clock that never jumps. `calls` is None without metrics."""
 
     at: float
     is_ready: bool
-    servers: dict[str, dict[str, Any]]
+    servers: dict[str, ServerState]
     calls: dict[str, ServerCalls] | None
-    refused_files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refused_files: dict[str, RefusedFile] = field(default_factory=dict)
     expiring_keys: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -92,17 +121,21 @@ class Instance:
                 f"{self.url} is not an aggregator: it has no /status; give the URL where one serves HTTP"
             )
         try:
-            document = json.loads(status)
-            servers, is_ready = _objects(dict(document["servers"])), bool(document["ready"])
-            refused = _objects(dict(document.get("refused_files") or {}))
-            expiring = [dict(key) for key in document.get("expiring_keys") or []]
-        except (ValueError, KeyError, TypeError):
+            document = msgspec.json.decode(status, type=_Document)
+        except (msgspec.DecodeError, RecursionError):
             raise InstanceError(
                 f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
             ) from None
         metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
         calls = None if metrics is None else calls_of(metrics)
-        return Sample(time.monotonic(), is_ready, servers, calls, refused, expiring)
+        return Sample(
+            time.monotonic(),
+            document["ready"],
+            document["servers"],
+            calls,
+            document.get("refused_files", {}),
+            document.get("expiring_keys", []),
+        )
 
     def wake(self, server: str) -> None:
         """Have it start a server that sleeps.
@@ -181,15 +214,6 @@ def base_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
-def _objects(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The same, each surely an object.
-
-    Raises:
-        TypeError, ValueError: one is none.
-    """
-    return {key: dict(about) for key, about in found.items()}
-
-
 def calls_of(metrics: str) -> dict[str, ServerCalls]:
     """The calls of each server key, from metrics in Prometheus' text format; none if it is something else."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - it takes a while
@@ -198,14 +222,16 @@ def calls_of(metrics: str) -> dict[str, ServerCalls]:
     within: dict[str, Counter[float]] = {}
     try:
         samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
-    except ValueError:
+        for sample in samples:
+            server = sample.labels.get("server", "")
+            if not 0 <= sample.value < _MOST_CALLS:
+                continue
+            if sample.name == _CALLS:
+                calls[server] += sample.value  # type: ignore[assignment]
+            elif sample.name == _SECONDS:
+                within.setdefault(server, Counter())[float(sample.labels["le"])] += sample.value  # type: ignore[assignment]
+    except (ValueError, KeyError):
         return {}
-    for sample in samples:
-        server = sample.labels.get("server", "")
-        if sample.name == _CALLS:
-            calls[server] += sample.value  # type: ignore[assignment]
-        elif sample.name == _SECONDS:
-            within.setdefault(server, Counter())[float(sample.labels["le"])] += sample.value  # type: ignore[assignment]
     return {server: ServerCalls(count, dict(within.get(server, {}))) for server, count in calls.items()}
 
 
