@@ -519,6 +519,18 @@ def test_resources_and_prompts_are_there_beside_tools(chromium: Browser, hub: st
             expect(page.locator(".verdict")).to_be_visible()
 
 
+def test_odd_names_and_addresses_keep_nothing_from_being_shown(chromium: Browser) -> None:
+    odd = [{"uri": uri, "name": uri} for uri in ("x://%zz/a", "x://good/a")]
+    app = build_aggregator(config(constructor=lean(resources=odd), toString=lean()), prefix=False, strict=False)
+    with served(app.http_app()) as origin, page_of(chromium, f"{origin}/") as page:
+        expect(row(page, "constructor")).to_contain_text("running")
+        expect(row(page, "toString")).to_contain_text("running")
+        opened(page, "tools")
+        page.get_by_label("Kind").select_option("resources")
+        expect(page.locator("#tools-list a", has_text="x://%zz/a")).to_be_visible()
+        expect(page.locator("#tools-list a", has_text="x://good/a")).to_be_visible()
+
+
 def test_nothing_of_another_kind_can_be_chosen_while_a_list_is_loaded(chromium: Browser, hub: str) -> None:
     with page_of(chromium, hub) as page:
         opened(page, "tools")

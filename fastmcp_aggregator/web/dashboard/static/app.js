@@ -9,6 +9,7 @@ import { showNotices } from "./notices.js";
 import { mayOperate, showOperator } from "./operate.js";
 import { announceChanges, refreshHistory, showServers, tickServers } from "./servers.js";
 import { showTools, toolAddress } from "./tools.js";
+import { decoded } from "./words.js";
 
 const PARTS = ["servers", "groups", "tools", "calls", "accounts", "operator"];
 const WORDS = { connecting: "Connecting…", live: "Live", lost: "Connection lost, trying again", paused: "Paused", none: "No key" };
@@ -32,14 +33,6 @@ function place() {
 /** The address may bring a filter; what is entered later stays. */
 function takeFilter(at) {
   if (at.filter !== undefined) byId("tools-filter").value = at.filter;
-}
-
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }
 
 /** Show the part that the address names, of the last view. */

@@ -18,7 +18,7 @@ const MOST_ROWS = 200;
 const HISTORY_PAUSE = 10_000;
 
 let before = new Map();
-let minutes = {};
+let minutes = Object.create(null); // a server may be called `constructor`
 let askedAt = -Infinity;
 let chosen = "";
 let most = MOST_ROWS;
@@ -48,7 +48,7 @@ export async function refreshHistory(view) {
   if (!view.viewer.sees_all || performance.now() - askedAt < HISTORY_PAUSE) return;
   askedAt = performance.now();
   try {
-    minutes = await history();
+    minutes = Object.assign(Object.create(null), await history());
     again();
   } catch {
     // It is asked for again.

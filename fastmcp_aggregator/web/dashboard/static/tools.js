@@ -7,7 +7,7 @@ import { byId, element, reconcile, setText } from "./dom.js";
 import { argumentsForm } from "./form.js";
 import { mayOperate, serviceButton } from "./operate.js";
 import { noResult, resultOf } from "./result.js";
-import { count, ownName, took } from "./words.js";
+import { count, decoded, ownName, took } from "./words.js";
 
 const HINTS = [
   ["readOnlyHint", true, "read only", "good"],
@@ -85,7 +85,7 @@ async function list(group, kind, keys) {
 /** The server of a prompt or a resource: by the beginning of its name, or the host of its address. */
 function ownerOf(name, keys) {
   const host = /^[^:]+:\/\/([^/]+)/.exec(name)?.[1];
-  return keys.find((key) => (host === undefined ? [":", "__", ".", "_"].some((separator) => name.startsWith(key + separator)) : decodeURIComponent(host) === key));
+  return keys.find((key) => (host === undefined ? [":", "__", ".", "_"].some((separator) => name.startsWith(key + separator)) : decoded(host) === key));
 }
 
 function showChoice(view, group) {

@@ -1,4 +1,4 @@
-// Times, counts and states in words.
+// Times, counts, states and addresses in words.
 
 // A number stays on one line with its unit.
 const joined = (...parts) => parts.join("\u00a0");
@@ -24,6 +24,15 @@ export function took(seconds) {
 /** The time of day, by the browser's clock. */
 export function timeOfDay(date) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map(pad).join(":");
+}
+
+/** A part of an address as it is meant, or as it is if it is not valid. */
+export function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** `3 tools`, `1 tool`. */
