@@ -11,6 +11,9 @@ os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 # Nor in their keyring.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 
+# FastMCP would paint each line of its log, and each traceback with its source, for nobody who looks.
+os.environ["FASTMCP_ENABLE_RICH_LOGGING"] = "false"
+
 import functools
 import gc
 import itertools
@@ -33,6 +36,9 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 
+# What a test writes need not outlive the machine: it would wait for the disk some milliseconds each time.
+os.fsync = lambda descriptor: None
+
 # Each HTTP client would read the certificates of the machine, which takes longer than most tests.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
@@ -52,7 +58,7 @@ def pytest_collection_finish() -> None:
     """From now on garbage collections look only at what the tests themselves make, and not at each few objects."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 10)
+    gc.set_threshold(50_000, 20, 10)
 
 
 @pytest.fixture(scope="session")

@@ -67,6 +67,11 @@ class Timings:
     """How long it stays open; twice as long after each failed probe."""
     longest_open: float = 300.0
 
+    change_settle: float = 0.05
+    """How long `list_changed` notifications are collected before the lists are read again."""
+    change_interval: float = 5.0
+    """The time between two readings of changed lists in the long run: they are work for the loop that all share."""
+
     roots_settle: float = 0.1
     """How long a server that has asked for roots in its start has to take them up before it is called."""
 

@@ -16,6 +16,7 @@ from support.virtual_time import VirtualTimeLoop
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.children.session import listing
 from fastmcp_aggregator.children.session.listing import CheckedList, Lists, read_catalogue
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 
 EVERYTHING: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
 KIND_OF = {spec.list_method: kind for kind, spec in SPECS.items()}
@@ -335,7 +336,7 @@ def test_lists_that_change_all_the_time_are_read_at_once_at_first_and_seldom_the
         return read
 
     async def storm() -> tuple[int, int, int]:
-        lists = Lists("a", 1000, lambda _, catalogue: catalogue)
+        lists = lists_of_a()
         first, then = await times_read(lists, 1), await times_read(lists, 600)
         await asyncio.sleep(60)
         return first, then, await times_read(lists, 1)
@@ -347,11 +348,16 @@ def test_lists_that_change_all_the_time_are_read_at_once_at_first_and_seldom_the
     assert later == first
 
 
+def lists_of_a() -> Lists:
+    pace = {"settle": DEFAULT_TIMINGS.change_settle, "interval": DEFAULT_TIMINGS.change_interval}
+    return Lists("a", 1000, lambda _, catalogue: catalogue, **pace)
+
+
 def long_lists(count: int, **more: Any) -> tuple[Lists, Any]:
     """Those of a child with so many resources, and its session."""
     resources = [{**each, **more} for each in named(Kind.RESOURCE, *(f"x://{number}" for number in range(count)))]
     session = Session(lambda kind, _: {"resources": resources} if kind is Kind.RESOURCE else {}, {"resources": {}})
-    return Lists("a", 1000, lambda _, catalogue: catalogue), session
+    return lists_of_a(), session
 
 
 def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
@@ -361,7 +367,7 @@ def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
         lists, session = long_lists(count, **more)
         loop, read = asyncio.get_running_loop(), 0
         await lists.read(session)
-        ends = loop.time() + 600
+        ends = loop.time() + 150
         while loop.time() < ends:
             await asyncio.sleep(lists.pause())
             await lists.read_again(session)
@@ -372,13 +378,13 @@ def test_lists_that_are_long_are_read_less_often_in_proportion() -> None:
         short = runner.run(times_read(1000))
         many = runner.run(times_read(40_000))
         deep = runner.run(times_read(1000, _meta={str(number): "x" for number in range(250)}))
-    assert 125 < short < 135
-    assert 20 < many < 30
-    assert 20 < deep < 30
+    assert 38 < short < 42
+    assert 7 < many < 12
+    assert 7 < deep < 12
 
 
 async def test_a_change_of_long_lists_is_read_soon_however_often_their_server_was_started() -> None:
-    lists, session = long_lists(40_000)
+    lists, session = long_lists(20_000)
     for _ in range(10):
         await lists.read(session)
     assert lists.pause() < 1

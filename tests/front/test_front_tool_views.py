@@ -319,6 +319,14 @@ async def test_a_list_with_a_search_is_smaller_and_its_size_is_what_clients_get(
 # Prompts and resources as tools
 
 
+async def test_the_tools_for_prompts_and_resources_are_made_once() -> None:
+    async with hub(prompts_as_tools=True, resources_as_tools=True) as app:
+        for name in ("list_prompts", "get_prompt", "list_resources", "read_resource"):
+            made = await app.get_tool(name)
+            assert made is not None
+            assert await app.get_tool(name) is made
+
+
 async def test_prompts_and_resources_can_be_had_by_tools() -> None:
     app = hub(prompts_as_tools=True, resources_as_tools=True)
     async with client(app) as caller:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.harness import RawClient, ServerProcess, config, running, talking
+from support.harness import RawClient, ServerProcess, config, running, talking, timed
 from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING
@@ -22,6 +22,7 @@ from table import Tests
 from ways import Way
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.children.timings import Timings
 
 SERVERS_THAT_COME = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "resources", "prompts"))
 """What clients of a front may be told after its start, whenever another of its servers is there."""
@@ -54,7 +55,8 @@ async def fronts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
             modern: await stack.enter_async_context(running(*command, modern=modern, capabilities=EVERYTHING))
             for modern in ((False, True) if needs_processes else ())
         }
-        front = await stack.enter_async_context(served(build_aggregator(document)))
+        app = timed(build_aggregator(document), Timings(change_settle=0.005, change_interval=0.01))
+        front = await stack.enter_async_context(served(app))
         yield Fronts(front.connect, processes)
 
 

@@ -65,7 +65,7 @@ async def test_clients_whose_roots_flap_are_told_their_own_ones_and_leave_nothin
         clients = [await stack.enter_async_context(connected(app, folder="/a", capabilities=ROOTS)) for _ in range(8)]
 
         async def flap(client: RawClient) -> None:
-            for _ in range(25):
+            for _ in range(12):
                 root = f"file:///{chance.randrange(4)}"
                 tell(client, root)
                 client.notify(CHANGED)

@@ -14,7 +14,8 @@ WAYS = [f"{'b:a:' * rounds}{name}" for rounds in range(4) for name in ("x:echo",
 
 
 async def test_the_lists_of_two_that_have_each_other_end_and_calls_take_all_ways(caplog: Any) -> None:
-    apps = [build_aggregator(config(**{key: ECHO}), strict=False) for key in ("x", "y")]
+    # Each would wait for the other's first lists, which wait for its own.
+    apps = [build_aggregator(config(**{key: ECHO}), strict=False, ready_wait=0) for key in ("x", "y")]
     async with served(apps[0]) as front, served(apps[1]) as back:
         await apps[1].reload(config(y=ECHO, a={"url": front.url}))
         await apps[0].reload(config(x=ECHO, b={"url": back.url}))

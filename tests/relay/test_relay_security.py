@@ -25,7 +25,7 @@ from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import HttpClient
 
-CALLS = int(os.environ.get("RELAY_CALLS", "200"))
+CALLS = int(os.environ.get("RELAY_CALLS", "80"))
 CALLERS = 10
 """Of each era."""
 AT_ONCE = 2

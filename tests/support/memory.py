@@ -42,6 +42,10 @@ _PIDS = itertools.count(10_000_000)
 """Above what any system has, so that no process is meant by mistake."""
 
 
+QUICK = Timings(change_settle=0.001, change_interval=0.01, roots_settle=0.001)
+"""What children in memory say they have said at once, so nobody waits for more."""
+
+
 class _Left(BaseException):
     """What a child does that comes next, when it has left."""
 
@@ -232,8 +236,7 @@ def scripted(app: Aggregator, timings: Timings | None = None) -> Scripts:
     """Let the children of an app live in memory; to be called before it is entered."""
     scripts = Scripts(app._backend.new_endpoint)
     app._backend.new_endpoint = scripts.new_endpoint
-    if timings is not None:
-        app._backend.timings = timings
+    app._backend.timings = timings or QUICK
     return scripts
 
 

@@ -14,6 +14,7 @@ import uvicorn.server
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.front.http import server as http_server
 from fastmcp_aggregator.front.http.server import serve_http
+from support.connections import OneConnectionEach
 from support.wire import PATIENCE
 from support.wire_http import HttpClient
 from support.wire_sse import SseClient
@@ -87,7 +88,8 @@ class Served:
 
     def browser(self, path: str = "", **headers: str) -> httpx2.AsyncClient:
         """A plain HTTP client, to be entered; its addresses begin with the origin, and with this path."""
-        return httpx2.AsyncClient(base_url=self.origin + path, headers=headers, trust_env=False, timeout=PATIENCE)
+        transport = OneConnectionEach()
+        return httpx2.AsyncClient(base_url=self.origin + path, headers=headers, timeout=PATIENCE, transport=transport)
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from support.connections import OneConnectionEach
 from support.wire import LEGACY, MODERN, PATIENCE, Message, RawClient
 
 STANDALONE = None
@@ -31,8 +32,8 @@ class HttpClient(RawClient):
         """The HTTP status of each response, by the request's id."""
         self._url = url
         # A connection that is kept may be closed by the server just when it is used again.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None if keep_alive else 0)
-        self._http = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers, verify=False)
+        transport = httpx2.AsyncHTTPTransport() if keep_alive else OneConnectionEach()
+        self._http = httpx2.AsyncClient(timeout=None, transport=transport, trust_env=False, headers=headers)
         self._session: dict[str, str] = {}
         self._posts: dict[Any, asyncio.Task[None]] = {}
         self._is_listening = asyncio.Event()

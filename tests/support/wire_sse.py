@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
+from support.connections import OneConnectionEach
 from support.wire import PATIENCE, Message, RawClient
 
 
@@ -22,8 +23,7 @@ class SseClient(RawClient):
         self.endpoint = ""
         self.is_ended = False
         """Whether the server has ended the stream."""
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        self.http = httpx2.AsyncClient(timeout=None, limits=limits, trust_env=False, headers=headers)
+        self.http = httpx2.AsyncClient(timeout=None, transport=OneConnectionEach(), headers=headers)
         self._url = url
         self._told = asyncio.Event()
         self._posts: asyncio.Task[None] | None = None

@@ -318,12 +318,8 @@ _LIST_DEADLINE = 60.0
 """Seconds a running child has to list everything again."""
 _LISTEN_BOUND = 2.0
 """Seconds that a modern child has to agree to tell of list changes, before its lists are read all the same."""
-_CHANGE_QUIET = 0.05
-"""Seconds to collect list_changed notifications before listing again."""
-_CHANGES_AT_ONCE, _CHANGE_INTERVAL = 10, 5.0
-"""Times that changed lists are read at once, and seconds between two in the long run: to read them is work for the loop
-that all share.
-"""
+_CHANGES_AT_ONCE = 10
+"""Times that changed lists are read without an interval."""
 _ROUNDING = 1e-6
 """Seconds by which a wait may have been rounded down, which would end before there is a token."""
 _LATE = 1.0
@@ -333,15 +329,26 @@ _LATE = 1.0
 class Lists:
     """The lists of one child, over all its lives. `are_due` is set when they are to be read again."""
 
-    def __init__(self, server_key: str, max_tools: int, screen: Callable[[str, Catalogue], Catalogue]) -> None:
-        """`screen` says what is taken up of what the child, by its server key, offers."""
+    def __init__(
+        self,
+        server_key: str,
+        max_tools: int,
+        screen: Callable[[str, Catalogue], Catalogue],
+        *,
+        settle: float,
+        interval: float,
+    ) -> None:
+        """`screen` says what is taken up of what the child, by its server key, offers. Changes are collected until
+        they settle, and in the long run their lists are read once in an interval, both in seconds.
+        """
         self._key = server_key
         self._max_tools = max_tools
         self._screen = screen
         self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
         self._checked: dict[Kind, CheckedList] = {}
-        self._readings = TokenBucket(burst=_CHANGES_AT_ONCE, rate=1 / _CHANGE_INTERVAL)
+        self._readings = TokenBucket(burst=_CHANGES_AT_ONCE, rate=1 / interval)
+        self._settle = settle
         self.are_due = asyncio.Event()
 
     def have_changed(self, kinds: frozenset[Kind]) -> None:
@@ -378,7 +385,7 @@ class Lists:
         await wait_first(self.are_due, session.lost, timeout=_LATE)
         if not self.are_due.is_set():
             return first
-        await asyncio.sleep(_CHANGE_QUIET)
+        await asyncio.sleep(self._settle)
         self.are_due.clear()
         self._told = frozenset()
         return await self.read(session)
@@ -388,7 +395,7 @@ class Lists:
         now = asyncio.get_running_loop().time()
         wait = self._readings.wait(now)
         self._readings.take(now + wait + _ROUNDING)
-        return max(_CHANGE_QUIET, wait)
+        return max(self._settle, wait)
 
     async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
         """What is offered now, and the kinds that the child says have changed; None: it fails.

@@ -225,17 +225,40 @@ def _has_page(tool: Tool) -> bool:
     return isinstance(meta.get("ui"), dict) or "ui/resourceUri" in meta
 
 
+class Forwarding(Transform):
+    """FastMCP's tools for something else than tools. It makes them anew for each list and each call, which takes
+    milliseconds; this makes them once.
+    """
+
+    def __init__(self, view: PromptsAsTools | ResourcesAsTools) -> None:
+        self._view = view
+        self.kind_of = _FORWARDING[type(view)]
+        """Which of the tools ask for what: of which kind, and in which argument it is named."""
+        self._made: dict[str, Tool] = {}
+
+    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [*tools, *(await self._tools()).values()]
+
+    async def get_tool(self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None) -> Tool | None:
+        return (await self._tools()).get(name) or await call_next(name, version=version)
+
+    async def _tools(self) -> dict[str, Tool]:
+        if not self._made:
+            self._made = {tool.name: tool for tool in await self._view.list_tools([])}
+        return self._made
+
+
 class ToolViews:
     """The tool views of one virtual server."""
 
     def __init__(self, app: Any, directory: Directory, settings: AggregatorSettings, clients: LiveClients) -> None:
         self.search = ToolSearch(directory, settings.tool_search, clients)
-        self._others: list[Transform] = []
+        self._others = list[Forwarding]()
         if settings.prompts_as_tools:
-            self._others.append(PromptsAsTools(app))
+            self._others.append(Forwarding(PromptsAsTools(app)))
         if settings.resources_as_tools:
-            self._others.append(ResourcesAsTools(app))
-        self.transforms = [self.search, *self._others]
+            self._others.append(Forwarding(ResourcesAsTools(app)))
+        self.transforms: list[Transform] = [self.search, *self._others]
         """What they are to FastMCP."""
         for transform in self.transforms:
             app.add_transform(transform)
@@ -250,7 +273,7 @@ class ToolViews:
         """Which of our tools ask for something else in their turn: of which kind, and in which argument it is named."""
         found = {CALL_TOOL: (Kind.TOOL, "name")} if self.search.is_on else {}
         for view in self._others:
-            found |= _FORWARDING[type(view)]
+            found |= view.kind_of
         return found
 
     async def size_of_search(self) -> int:
