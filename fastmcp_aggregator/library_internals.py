@@ -132,37 +132,43 @@ def requestor_of(scope: Mapping[str, Any]) -> AuthorizationContext | None:
 
 
 _FRESH = 1.0
-"""Seconds for which the deadline of a session that is idle for long counts as set just now."""
+"""Seconds for which the deadline of a session that is idle for long counts as set just now: to set it moves a timer,
+which costs each request too much.
+"""
 _LONG_IDLE = 60.0
 
 
 class HeldSession:
     """Keeps a session from becoming idle until it is released, as a request that its transport serves does."""
 
-    __slots__ = ("_scope", "_transport")
+    __slots__ = ("_loop", "_scope", "_stale_at", "_transport")
 
-    def __init__(self, transport: StreamableHTTPServerTransport) -> None:
+    def __init__(self, transport: StreamableHTTPServerTransport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
+        self._loop = loop
         self._scope = transport.idle_scope
+        self._stale_at = 0.0
+        """Until when its deadline, which is left as it is, counts as set just now; 0: it is not left."""
         transport._requests_in_flight += 1
-        if self._scope is not None and not self._is_fresh:
-            self._scope.deadline = math.inf
+        timeout = transport._idle_timeout
+        if self._scope is None or timeout is None:
+            return
+        if timeout >= _LONG_IDLE and (deadline := self._scope.deadline) < math.inf:
+            stale_at = deadline - timeout + _FRESH
+            if loop.time() < stale_at:
+                self._stale_at = stale_at
+                return
+        self._scope.deadline = math.inf
 
     def release(self) -> None:
         transport = self._transport
         transport._requests_in_flight -= 1
-        if self._scope is None or transport._idle_timeout is None or transport._requests_in_flight or self._is_fresh:
+        timeout = transport._idle_timeout
+        if self._scope is None or timeout is None or transport._requests_in_flight:
             return
-        self._scope.deadline = asyncio.get_running_loop().time() + transport._idle_timeout
-
-    @property
-    def _is_fresh(self) -> bool:
-        """Whether its deadline was set just now: to set it moves a timer, which costs each request too much."""
-        timeout = self._transport._idle_timeout
-        if self._scope is None or timeout is None or timeout < _LONG_IDLE:
-            return False
-        earliest = asyncio.get_running_loop().time() + timeout - _FRESH
-        return earliest < self._scope.deadline < math.inf
+        now = self._loop.time()
+        if now >= self._stale_at or self._scope.deadline == math.inf:  # which the transport sets
+            self._scope.deadline = now + timeout
 
 
 def resource_url_of(provider: AuthProvider, path: str | None = None) -> AnyHttpUrl | None:

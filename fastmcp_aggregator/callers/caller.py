@@ -22,7 +22,7 @@ from mcp_types import (
     METHOD_NOT_FOUND,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry.trace import format_trace_id, get_current_span
+from opentelemetry.trace import INVALID_SPAN, format_trace_id, get_current_span
 
 from fastmcp_aggregator.access.loopback import is_local
 from fastmcp_aggregator.access.principal import ANYBODY, KEY_MARK
@@ -321,7 +321,10 @@ def trace_of(meta: Any, scope: Mapping[str, Any]) -> str:
             if told := _TRACEPARENT.fullmatch(value.decode("latin-1")):
                 return told[1]
             break
-    context = get_current_span().get_span_context()
+    span = get_current_span()
+    if span is INVALID_SPAN:  # there is none, as for nearly all
+        return ""
+    context = span.get_span_context()
     return format_trace_id(context.trace_id) if context.is_valid else ""
 
 

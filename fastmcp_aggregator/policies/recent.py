@@ -9,9 +9,9 @@ and how long they took; for sparklines.
 from __future__ import annotations
 
 import itertools
-import math
 import secrets
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -114,12 +114,7 @@ class Minute:
     calls: int = 0
     failed: int = 0
     durations: list[int] = field(default_factory=lambda: [0] * _CLASSES)
-
-    def add(self, place: int, *, has_failed: bool) -> None:
-        """Count a call whose duration is of this class."""
-        self.calls += 1
-        self.failed += has_failed
-        self.durations[place] += 1
+    """How many calls took how long, by class."""
 
     @property
     def p99(self) -> float:
@@ -129,10 +124,8 @@ class Minute:
         return float(_SHORTEST * 2 ** (place / _STEPS))
 
 
-def _class_of(seconds: float) -> int:
-    if seconds <= _SHORTEST:
-        return 0
-    return min(math.ceil(math.log2(seconds / _SHORTEST) * _STEPS), _CLASSES - 1)
+_LONGEST = [_SHORTEST * 2 ** (place / _STEPS) for place in range(_CLASSES - 1)]
+"""Seconds that a call of each class takes at most, but for the last."""
 
 
 class History(Policy):
@@ -144,9 +137,14 @@ class History(Policy):
 
     def after(self, call: Call, end: CallEnd) -> None:
         if call.destination is not None and end.outcome != "denied":
-            number, place, has_failed = int(self._clock() / 60), _class_of(end.seconds), end.outcome in _FAILED
+            number, has_failed = int(self._clock() / 60), end.outcome in _FAILED
+            place = bisect_left(_LONGEST, end.seconds)
             for key in (call.destination.key, ""):
-                self._at(key, number).add(place, has_failed=has_failed)
+                minutes = self._minutes.get(key)
+                minute = minutes[-1] if minutes and minutes[-1].number == number else self._begun(key, number)
+                minute.calls += 1
+                minute.failed += has_failed
+                minute.durations[place] += 1
 
     def of(self, keys: Collection[str]) -> dict[str, list[list[Any]]]:
         """By server key, and `""` for all: of each minute with calls its age, the calls, the failed ones, and the p99
@@ -161,10 +159,7 @@ class History(Policy):
             if (minutes := [each for each in found if now - each.number < MINUTES])
         }
 
-    def _at(self, key: str, number: int) -> Minute:
-        minutes = self._minutes.get(key)
-        if minutes is None:
-            minutes = self._minutes[key] = deque(maxlen=MINUTES)
-        if not minutes or minutes[-1].number != number:
-            minutes.append(Minute(number))
-        return minutes[-1]
+    def _begun(self, key: str, number: int) -> Minute:
+        minute = Minute(number)
+        self._minutes.setdefault(key, deque(maxlen=MINUTES)).append(minute)
+        return minute

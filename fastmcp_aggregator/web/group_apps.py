@@ -10,7 +10,7 @@ that comes with a new groups file needs no restart. One that is gone from the fi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -52,10 +52,11 @@ class GroupApps:
         self._mount = Mount("/groups/{group_id}", app=guard(self._let_in))
         self._nothing = guard(_nothing)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not route_path(scope).startswith("/groups/"):
-            await self._app(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_of_group = scope["type"] == "http" and route_path(scope).startswith("/groups/")
+        return (self._of_group if is_of_group else self._app)(scope, receive, send)
+
+    async def _of_group(self, scope: Scope, receive: Receive, send: Send) -> None:
         if route_path(scope).count("/") == 2:  # the group's own app says where its endpoint is
             scope = {**scope, "path": f"{scope['path']}/"}
         match, addressed = self._mount.matches(scope)

@@ -568,7 +568,7 @@ async def test_session_manager_keeps_open_sessions_by_id_with_their_owner_and_co
         for age in (0.0, 10.0):  # seconds since a request was over
             session.idle_scope.deadline -= age
             before = session.idle_scope.deadline
-            held = HeldSession(session)
+            held = HeldSession(session, asyncio.get_running_loop())
             assert session._requests_in_flight == 1
             assert session.idle_scope.deadline == (math.inf if age else before)
             held.release()

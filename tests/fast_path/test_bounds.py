@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -43,9 +44,9 @@ async def test_a_call_that_cannot_be_begun_takes_no_slot(monkeypatch: pytest.Mon
 async def test_a_request_that_cannot_be_begun_leaves_its_session_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[Any] = []
 
-    def hold(session: Any) -> HeldSession:
+    def hold(session: Any, loop: asyncio.AbstractEventLoop) -> HeldSession:
         held.append((session, session._requests_in_flight))
-        return HeldSession(session)
+        return HeldSession(session, loop)
 
     app = build_aggregator(config(a=lean()))
     async with served(app) as front:

@@ -53,8 +53,7 @@ async def test_few_requests_begin_in_one_turn_and_all_in_order(
         before = len(begun)
         await asyncio.sleep(0)
         in_turn.append(len(begun) - before)
-    assert in_turn[0] == Pace.most
-    assert max(in_turn) == most
+    assert in_turn[0] == max(in_turn) == most
     assert begun == [*range(50)]
 
 
@@ -77,7 +76,7 @@ async def test_after_turns_that_were_short_the_next_that_is_long_is_the_last_of_
         await asyncio.sleep(0)
         in_turn.append(begun - before)
     at_once = [count for count in in_turn if count]
-    assert at_once[:4] == [Pace.most, *[2 * Pace.most] * 3]
+    assert at_once[:4] == [2 * Pace.most] * 4
     assert set(at_once[5:]) == {Pace.most}
 
 
@@ -141,7 +140,7 @@ async def test_a_request_that_looks_waits_for_no_turn_of_others(others: tuple[st
     ]  # type: ignore[arg-type]
     await asyncio.sleep(0)
     assert "/health" in seen
-    assert seen.count(others[1]) <= 2 * Pace.most
+    assert seen.count(others[1]) <= 3 * Pace.most
     gate.set()
     await asyncio.gather(*tasks)
     assert seen.count(others[1]) == 50

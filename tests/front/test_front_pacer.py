@@ -12,7 +12,7 @@ from support.credentials import Credentials
 from support.harness import config, lean, until
 from support.memory import build_aggregator
 from support.serving import served
-from support.virtual_time import VirtualTimeLoop
+from support.virtual_time import VirtualTimeLoop, now
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import ROLES
@@ -32,7 +32,7 @@ class Loop:
         self.worked = self.stood_still = 0.0
         monkeypatch.setattr(gate, "perf_counter", lambda: self.worked + self.stood_still)
         monkeypatch.setattr(gate, "thread_time", lambda: self.worked)
-        self.pacer = Pacer()
+        self.pacer = Pacer(now)
 
     async def request(self, holder: str, takes: float, work: Work = _at_once) -> float:
         """Make one; the seconds that it waited for its turn."""

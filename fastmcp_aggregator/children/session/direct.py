@@ -289,10 +289,12 @@ class PipeRequests:
         self._next_id: Callable[[], int]
         self._ownership: Ownership
         self._addressed: Addressed
+        self.ended: Callable[[InFlight], None]
 
     def bind(self, ownership: Ownership, next_id: Callable[[], int], addressed: Addressed) -> None:
         """Number requests as the session does, own them there, and tell the child with each what it does."""
         self._ownership, self._next_id, self._addressed = ownership, next_id, addressed
+        self.ended = ownership.end
 
     @property
     def count(self) -> int:
@@ -360,9 +362,6 @@ class PipeRequests:
             self._joined.flush()  # the request may be there
             with suppress(OSError):
                 self._pipe.write(raw_json.encode(notice) + b"\n")
-
-    def ended(self, request: InFlight) -> None:
-        self._ownership.end(request)
 
     def close(self) -> None:
         """The connection has ended: nothing more is answered."""

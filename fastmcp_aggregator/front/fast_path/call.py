@@ -26,7 +26,7 @@ from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
-_LOOKED_AT = ("_meta", "isError", "resultType", "ttlMs", "cacheScope")
+_LOOKED_AT = frozenset({"_meta", "isError", "resultType", "ttlMs", "cacheScope"})
 """Parts of a result that are decoded, where they are."""
 
 
@@ -252,7 +252,9 @@ def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, 
         Malformed: a part cannot be decoded.
     """
     result: dict[str, Any] = dict(parts)
-    looked_at = [name for name in _LOOKED_AT if isinstance(parts.get(name), Raw)]
+    looked_at: list[str] = []
+    if not _LOOKED_AT.isdisjoint(parts):
+        looked_at += [name for name in _LOOKED_AT if isinstance(parts.get(name), Raw)]
     part = target.addressed
     if part and isinstance(parts.get(part), Raw) and (target.is_resource or target.publish is not None):
         if is_long:

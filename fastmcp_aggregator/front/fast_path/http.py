@@ -29,7 +29,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import KIND_OF_LIST, Declined, FastPath, Sender, TakesTurns
+from fastmcp_aggregator.front.fast_path.path import CALLS, KIND_OF_LIST, Declined, FastPath, Sender, TakesTurns
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
@@ -149,7 +149,7 @@ class FastEndpoint:
         if connection.protocol_version != version:
             raise Declined("no session")
         sender = Sender(connection, is_modern=False, scope=scope)
-        return Exchange(self._fast_path, sender, session_id, HeldSession(session))
+        return Exchange(self._fast_path, sender, session_id, HeldSession(session, asyncio.get_running_loop()))
 
     def _is_let_in(self, scope: Scope) -> bool:
         """Whether FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
@@ -191,14 +191,15 @@ class Exchange:
     def begin(self, request: raw_json.RequestLine) -> bool:
         """Answer a plain request, or send a plain call to its child."""
         self._request_id = request.id
-        try:
-            result = self._fast_path.reply(request, self._sender, at_once=False)
-        except TakesTurns:
-            self.long = request
-            return True
-        if result is not None:
-            self._resolve(self.encoded(result))
-            return True
+        if request.method not in CALLS:
+            try:
+                result = self._fast_path.reply(request, self._sender, at_once=False)
+            except TakesTurns:
+                self.long = request
+                return True
+            if result is not None:
+                self._resolve(self.encoded(result))
+                return True
         self.fast = self._fast_path.begin(request, self, self._sender)
         return self.fast is not None
 
@@ -298,8 +299,8 @@ class Reply:
     def __await__(self) -> Generator[Any, Any, bytes | None]:
         if not self._is_done:
             self._asyncio_future_blocking = True
-            yield self
-        return self.result()
+            yield self  # the task has asked for the result before it goes on
+        return self._response
 
     # As asyncio's tasks ask for it.
 

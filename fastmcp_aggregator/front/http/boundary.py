@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any, Self
 
@@ -189,8 +190,8 @@ class ErrorBoundary:
 
 class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
-    by the addresses that they come from in turn. After a turn that was short there are twice as many, for each turn
-    costs something.
+    by the addresses that they come from in turn. While a turn is short, and after one that was, there are twice as
+    many, for each turn costs something.
 
     So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
     is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
@@ -216,8 +217,8 @@ class Pace:
             return
         self._served += 1
         try:
-            if self._served > self.most:
-                await self._turns.take(_address_of(scope))
+            if self._served > self.most and not self._turns.begin():
+                await self._turns.wait(_address_of(scope))
             await self._app(scope, receive, send)
         finally:
             self._served -= 1
@@ -235,31 +236,42 @@ _SHORT = 0.003
 class Lane:
     """Lets a few begin in each turn of the event loop."""
 
-    def __init__(self, most: int, most_after_short: int) -> None:
-        """So many; and so many after a turn that was short."""
+    def __init__(self, most: int, most_if_short: int) -> None:
+        """So many; and so many while the turn is short, and after one that was."""
         self._most = self._room = most
-        self._most_after_short = most_after_short
+        self._most_if_short = most_if_short
         self.begun = 0
         self._turn_began = 0.0
+        self._loop: asyncio.AbstractEventLoop  # of the present turns
         self._waiting: dict[Holder, deque[asyncio.Future[None]]] = {}
 
     async def take(self, holder: Holder = None) -> None:
         """Wait until one of this holder may begin."""
-        loop = asyncio.get_running_loop()
+        if not self.begin():
+            await self.wait(holder)
+
+    def begin(self) -> bool:
+        """Whether one may begin in this turn; then it counts."""
         if not self.begun:
-            self._room, self._turn_began = self._most, loop.time()
-            loop.call_soon(self._next)
-        if self.begun < self._room:
-            self.begun += 1
-            return
-        begins: asyncio.Future[None] = loop.create_future()
+            self._loop = asyncio.get_running_loop()
+            self._room, self._turn_began = self._most_if_short, self._loop.time()
+            self._loop.call_soon(self._next)
+        elif self.begun == self._most < self._room and self._loop.time() - self._turn_began >= _SHORT:
+            self._room = self._most
+        if self.begun >= self._room:
+            return False
+        self.begun += 1
+        return True
+
+    async def wait(self, holder: Holder) -> None:
+        """Wait for one of the next turns."""
+        begins: asyncio.Future[None] = self._loop.create_future()
         self._waiting.setdefault(holder, deque()).append(begins)
         await begins
 
     def _next(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._room = self._most_after_short if now - self._turn_began < _SHORT else self._most
+        now = self._loop.time()
+        self._room = self._most_if_short if now - self._turn_began < _SHORT else self._most
         self._turn_began = now
         self.begun = 0
         while self._waiting and self.begun < self._room:
@@ -272,7 +284,7 @@ class Lane:
                 begins.set_result(None)
                 self.begun += 1
         if self.begun:
-            loop.call_soon(self._next)
+            self._loop.call_soon(self._next)
 
 
 class RemoteParent:
@@ -281,10 +293,12 @@ class RemoteParent:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or b"traceparent" not in dict(scope["headers"]) or not is_tracing():
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._traced(scope, receive, send)
+
+    async def _traced(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = attach(extract(_told(scope)))
         try:
             await self._app(scope, receive, send)

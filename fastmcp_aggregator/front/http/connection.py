@@ -106,7 +106,11 @@ class Body:
                 began = asyncio.get_running_loop().time()
                 while await self._read_part():
                     deadline.reschedule(began + min(bound, grace + self.size / MIN_RATE))
-        content = b"".join([message.get("body", b"") for message in self.messages])
+        content: bytes
+        if len(self.messages) == 1:  # as nearly always
+            content = self.messages[0].get("body", b"")
+        else:
+            content = b"".join([message.get("body", b"") for message in self.messages])
         if len(content) > PARTS_LIMIT:
             if has_too_many_parts(content):
                 raise TooManyParts(content)

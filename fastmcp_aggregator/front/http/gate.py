@@ -25,11 +25,11 @@ bytes, which are counted, and not what they are decoded to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter, thread_time
+from time import monotonic, perf_counter, thread_time
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -82,6 +82,8 @@ _LONG = 4096
 """Bytes of a body, above which its values are counted."""
 _PART_COST = 6e-7
 """Seconds of the loop's time that a value in a body takes at least, whoever parses it: most tasks of a session do."""
+_LOOK_EVERY = 0.01
+"""Seconds after which it is looked again how much the processor has worked."""
 _OTHERS_LAST = 60.0
 """Seconds after which a caller from which nothing comes counts no longer as being there."""
 _MOST_CALLERS = 1000
@@ -130,43 +132,54 @@ class _Account:
 class Pacer:
     """Shares the time of the event loop: what each caller owes of it, and who was there lately."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self.clock = clock
         self.accounts: dict[Holder, _Account] = {}
         self._latest: Holder = self
         self._latest_at = -_OTHERS_LAST
         self.shared_until = 0.0
         """Until when there is more than one caller."""
+        self.worked = 0.0
+        """Seconds that the processor has worked; to ask for them takes longer than to ask for the time."""
+        self._next_look = 0.0
 
     def request_of(self, holder: Holder) -> PacedRequest:
         """A request of a caller has come."""
-        now = asyncio.get_running_loop().time()
+        now = self.clock()
         if holder != self._latest:
             self.shared_until = self._latest_at + _OTHERS_LAST
             self._latest = holder
         self._latest_at = now
+        if now >= self._next_look:
+            self.worked, self._next_look = thread_time(), now + _LOOK_EVERY
         account = self.accounts.get(holder)
         if account is None:
             if len(self.accounts) >= _MOST_CALLERS:
                 self.accounts = {each: owing for each, owing in self.accounts.items() if owing.pay(now)}
             account = self.accounts[holder] = _Account(now)
-        return PacedRequest(self, account)
+        return PacedRequest(self, account, now)
 
 
 class PacedRequest:
     """One request, whose caller is charged for the time that it takes of the event loop."""
 
-    __slots__ = ("account", "at_least", "borrowed", "pacer")
+    __slots__ = ("account", "at_least", "borrowed", "came", "pacer", "worked")
 
-    def __init__(self, pacer: Pacer, account: _Account) -> None:
+    def __init__(self, pacer: Pacer, account: _Account, came: float) -> None:
         self.pacer = pacer
         self.account = account
+        self.came = came
+        """When. If there was nobody else then, and nobody came since, there is nobody now."""
+        self.worked = pacer.worked
         self.at_least = 0.0
         """Seconds that it takes, be it in tasks that are not its own."""
         self.borrowed = 0.0
 
     def pause(self, besides: float = 0.0) -> float:
         """Seconds until it may begin; it borrows what it will take, and owes what is done for it `besides`."""
-        now, account = asyncio.get_running_loop().time(), self.account
+        if self.came >= self.pacer.shared_until:
+            return 0.0
+        now, account = self.pacer.clock(), self.account
         if now >= self.pacer.shared_until:
             return 0.0
         owed = account.pay(now)
@@ -185,7 +198,7 @@ class Charged:
         self._work = work
 
     def __await__(self) -> Generator[Any, Any, None]:
-        work, spent, worked = self._work, 0.0, thread_time()
+        work, spent = self._work, 0.0
         value: Any = None
         error: BaseException | None = None
         try:
@@ -203,12 +216,12 @@ class Charged:
                 except BaseException as thrown:  # a cancellation, which is the work's
                     error = thrown
         finally:  # in this frame, for it is on the way of every call
-            request, now = self._request, asyncio.get_running_loop().time()
+            request, pacer = self._request, self._request.pacer
             account, spent = request.account, max(spent, request.at_least)
             if spent > _SURE:
-                spent = min(spent, max(_SURE, thread_time() - worked))
+                spent = min(spent, max(_SURE, thread_time() - request.worked))
             account.average += (spent - account.average) * _RECENT
-            if now < request.pacer.shared_until:
+            if request.came < pacer.shared_until and pacer.clock() < pacer.shared_until:
                 account.owed = max(0.0, account.owed + spent - request.borrowed)
 
 
@@ -271,6 +284,10 @@ class SessionPlace:
             self._sessions.release(self._holder)
 
 
+RequestOfSession = tuple[Holder, bytes, RequestId]
+"""Of whom it is, in which session, and its id."""
+
+
 class RequestsOfSessions:
     """The requests of sessions that are not over, no two of one session with the same id: nothing would tell which of
     them an answer is for, and the transport has room for one. Whose the session is will be looked at later: what others
@@ -281,31 +298,31 @@ class RequestsOfSessions:
     """
 
     def __init__(self) -> None:
-        self._over: dict[tuple[Holder, bytes, RequestId], asyncio.Event | None] = {}
+        self._over: dict[RequestOfSession, asyncio.Event | None] = {}
         """Of each, what is set when it is over, if somebody waits for that."""
 
-    async def begin(self, holder: Holder, session: bytes, request_id: RequestId) -> bool:
+    def begin(self, of_whom: RequestOfSession) -> bool:
         """A request begins; False: another one has its id."""
-        key = holder, session, coerce_request_id(request_id)
-        if key in self._over and not await self._is_over_soon(key):
+        if of_whom in self._over:
             return False
-        self._over[key] = None
+        self._over[of_whom] = None
         return True
 
-    def end(self, holder: Holder, session: bytes, request_id: RequestId) -> None:
-        over = self._over.pop((holder, session, coerce_request_id(request_id)))
-        if over is not None:
-            over.set()
-
-    async def _is_over_soon(self, key: tuple[Holder, bytes, RequestId]) -> bool:
+    async def begin_soon(self, of_whom: RequestOfSession) -> bool:
+        """The same once the other one is over; False: it goes on."""
         try:
             async with asyncio.timeout(_REUSE_BOUND):
-                while key in self._over:
-                    over = self._over[key] = self._over[key] or asyncio.Event()
+                while not self.begin(of_whom):
+                    over = self._over[of_whom] = self._over[of_whom] or asyncio.Event()
                     await over.wait()
         except TimeoutError:
             return False
         return True
+
+    def end(self, of_whom: RequestOfSession) -> None:
+        over = self._over.pop(of_whom)
+        if over is not None:
+            over.set()
 
 
 class Gate:
@@ -330,10 +347,9 @@ class Gate:
         self._messages: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         """By holder and session: held while the session takes a message."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         is_let_in = self._is_let_in(scope)
         if is_let_in:
             holder = scope[HOLDER] = _holder_of(scope)
@@ -342,18 +358,16 @@ class Gate:
                 connection.holder = holder
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
-            if is_let_in and not is_look(scope):
-                request = self._places.pacer.request_of(scope[HOLDER])
-                await Charged(request, self._get_in_turn(request, scope, receive, send))
-            else:
-                await self._app(scope, receive, send)
-        elif scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
-            await reject(scope, receive, send, SHUTTING_DOWN)
-        elif not is_let_in:
-            await self._app(scope, receive, send)
-        else:
+            if not is_let_in or is_look(scope):
+                return self._app(scope, receive, send)
             request = self._places.pacer.request_of(scope[HOLDER])
-            await Charged(request, self._admit(request, scope, receive, send))
+            return Charged(request, self._get_in_turn(request, scope, receive, send))
+        if scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
+            return reject(scope, receive, send, SHUTTING_DOWN)
+        if not is_let_in:
+            return self._app(scope, receive, send)
+        request = self._places.pacer.request_of(scope[HOLDER])
+        return Charged(request, self._admit(request, scope, receive, send))
 
     async def _admit(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
@@ -362,6 +376,7 @@ class Gate:
             await self._refuse(scope, receive, send, "too many requests")
             return
         body = Body(receive, partial(places.body_bytes.try_acquire, holder))
+        of_whom: RequestOfSession | None = None
         try:
             if holder in places.refused.lately:
                 await places.refused.turn(holder)
@@ -383,36 +398,29 @@ class Gate:
                 why = f"a request that opens a session has at most {_OPENING_BYTES} bytes"
                 await PlainTextResponse(why, 413)(scope, receive, send)
                 return
-            if pause := request.pause(_BESIDES.get(kind, 0.0)):
+            if pause := request.pause(0.0 if kind is RequestKind.WORK else _BESIDES.get(kind, 0.0)):
                 await asyncio.sleep(pause)
             request.at_least = min(parts, PARTS_LIMIT) * _PART_COST
             if asked is not None:
-                await self._serve_in_session(*asked, kind, scope, body, send)
-                return
+                session, request_id = asked
+                key = holder, session, coerce_request_id(request_id)
+                if not self._in_sessions.begin(key) and not await self._in_sessions.begin_soon(key):
+                    refusal = JSONRPCError(jsonrpc="2.0", id=request_id, error=id_in_use().error)
+                    await Response(encode(refusal), 400, media_type="application/json")(scope, body.receive, send)
+                    return
+                of_whom = key
             if kind is not RequestKind.STREAM or scope.get(IS_ENDING):
                 await self._serve(kind, scope, body, send)
                 return
         finally:
+            if of_whom is not None:
+                self._in_sessions.end(of_whom)
             scope.pop(BODY, None)  # which receives from what has the scope
             places.admitted.release(holder)
             if body.size:
                 places.body_bytes.release(holder, body.size)
         scope.get(ON_LISTENING, _ignore)()
         await self._listen(scope, body.receive, send)
-
-    async def _serve_in_session(
-        self, session: bytes, request_id: RequestId, kind: RequestKind, scope: Scope, body: Body, send: Send
-    ) -> None:
-        """Serve a request if no other one of its session has its id."""
-        of_whom = scope[HOLDER], session, request_id
-        if not await self._in_sessions.begin(*of_whom):
-            error = JSONRPCError(jsonrpc="2.0", id=request_id, error=id_in_use().error)
-            await Response(encode(error), 400, media_type="application/json")(scope, body.receive, send)
-            return
-        try:
-            await self._serve(kind, scope, body, send)
-        finally:
-            self._in_sessions.end(*of_whom)
 
     async def _serve(self, kind: RequestKind, scope: Scope, body: Body, send: Send) -> None:
         """Serve a request that has a place, when its turn has come."""
@@ -425,7 +433,7 @@ class Gate:
         else:
             connection = scope.get(CONNECTION)
             with self._places.slots.slot(scope[HOLDER]) as slot:
-                if not await slot.acquire_within(self._limits.wait_bound):
+                if not slot.acquire_nowait() and not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 elif connection is None or not connection.is_lost or self._endpoints.is_of_session(scope):
                     await (self._open if kind is RequestKind.OPENING else self._app)(scope, body.receive, send)

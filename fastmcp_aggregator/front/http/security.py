@@ -121,11 +121,11 @@ class HostGuard:
         self._refused = refused
         self._known: set[tuple[bytes, tuple[Any, ...]]] = set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _host_of(scope) in self._known:
-            await self._app(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_known = scope["type"] != "http" or _host_of(scope) in self._known
+        return (self._app if is_known else self._check)(scope, receive, send)
 
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_told = False
 
         async def in_turn(message: Message) -> None:
@@ -254,13 +254,13 @@ class Sessions:
         self._group_id = group_id
         self._on_denied = on_denied
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             session = head_of(scope).first.get(_SESSION)
             if session is not None and is_session_of_another(self._endpoint, session.decode("latin-1"), scope):
                 reason = "the session belongs to somebody else"
                 self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 def cors(origins: Sequence[str]) -> list[Middleware]:

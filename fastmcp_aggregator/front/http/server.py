@@ -20,7 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import httptools
@@ -94,12 +95,17 @@ class Reads:
         """In this turn; if it is anything, the next one is scheduled."""
         self._waiting: dict[tuple[Holder, bool], deque[ClientConnection]] = {}
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The server's."""
+        return asyncio.get_running_loop()
+
     def take(self, data: bytes) -> bool:
         """Whether this may be parsed at once; then it counts."""
         if self._spent >= _PER_TURN:
             return False
         if not self._spent:
-            asyncio.get_running_loop().call_soon(self._next)
+            self._loop.call_soon(self._next)
         self._spent += _cost(data)
         return True
 
@@ -107,7 +113,7 @@ class Reads:
         """Have what it holds parsed when it is its turn."""
         if not self._spent:
             self._spent = 1
-            asyncio.get_running_loop().call_soon(self._next)
+            self._loop.call_soon(self._next)
         first = connection.held[:_PER_TURN]
         has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
         self._waiting.setdefault((connection.address, has_many), deque()).append(connection)
@@ -115,7 +121,7 @@ class Reads:
     def _next(self) -> None:
         self._spent = 0
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next)
+            self._loop.call_soon(self._next)
         while self._waiting and self._spent < _PER_TURN:
             kind = next(iter(self._waiting))
             queue = self._waiting.pop(kind)
@@ -219,14 +225,15 @@ class ClientConnection(HttpToolsProtocol):
         wait for the answers before theirs.
         """
         self._parts = at = 0
-        while at < len(data) and not self.transport.is_closing():
+        while at < len(data) and not self._pipe.is_closing():
             self._is_stalled = len(self.pipeline) >= _MOST_PIPELINED
             if self._is_stalled or self._parts >= _MOST_PARTS:
                 self._hold(data[at:])
                 return
             self._parts += 1
-            end = data.find(_HEAD_END, at, at + _PIECE)
-            end = at + _PIECE if end < 0 else end + len(_HEAD_END)
+            end = at + _PIECE
+            if (head_end := data.find(_HEAD_END, at, end)) >= 0 and data.find(_HEAD_END, head_end + 1, end) >= 0:
+                end = head_end + len(_HEAD_END)  # one head at a time, with what may be its body
             self._take_piece(data[at:end])
             at = end
 
@@ -307,7 +314,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        if self.pipeline or self.transport.is_closing():
+        if self.pipeline or self._pipe.is_closing():
             self._connections.work(self)
             super().on_response_complete()
         else:  # without uvicorn's timer for each response: `Connections` closes who sends no other request
@@ -368,7 +375,7 @@ async def _send(cycle: RequestResponseCycle, transport: _Transport, message: Mes
         await cycle.send(message)  # type: ignore[arg-type]
         return
     status, body, headers = message["status"], message["body"], message["headers"]
-    is_odd = HEADER_VALUE_RE.search(b"".join([value for _, value in headers]))  # uvicorn says so
+    is_odd = HEADER_VALUE_RE.search(b"\t".join(chain.from_iterable(headers)))  # uvicorn says so
     can_write = not cycle.response_started and not cycle.disconnected and not cycle.flow.write_paused
     if is_odd or not can_write or cycle.scope["method"] == "HEAD":
         headers = [*headers, (b"content-length", b"%d" % len(body))]
@@ -376,10 +383,11 @@ async def _send(cycle: RequestResponseCycle, transport: _Transport, message: Mes
         await cycle.send({"type": "http.response.body", "body": body})
         return
     cycle.response_started = cycle.response_complete = True
-    fields = b"".join([b"%b: %b\r\n" % field for field in (*cycle.default_headers, *headers)])
+    head = STATUS_LINE[status]
+    for field in (*cycle.default_headers, *headers):
+        head += b"%b: %b\r\n" % field
     end = b"" if cycle.keep_alive else b"connection: close\r\n"
-    head = b"%b%bcontent-length: %d\r\n%b\r\n" % (STATUS_LINE[status], fields, len(body), end)
-    transport.write_joined(head, body)
+    transport.write_joined(b"%bcontent-length: %d\r\n%b\r\n" % (head, len(body), end), body)
     cycle.message_event.set()
     if not cycle.keep_alive:
         transport.close()
@@ -521,9 +529,7 @@ async def serve_http(
     addresses and networks of those that are believed.
     """
     drain = Drain(app)
-    connections = Connections(
-        open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), asyncio.get_running_loop().time
-    )
+    connections = Connections(open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), time.monotonic)
     config = uvicorn.Config(
         WholeResponses(drain),
         log_level="warning",
