@@ -5,6 +5,7 @@ They run in a process of their own: here, all that the tests have loaded would b
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 import short_collections_cases
 from short_collections_cases import CASES, Clock
 from support.wire import PATIENCE
+
+from fastmcp_aggregator.cli.running.short_collections import short_collections
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +31,10 @@ def failures() -> dict[str, str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.__name__))
 def test_while_the_program_serves(case: Callable[[Clock], Awaitable[None]], failures: dict[str, str]) -> None:
     assert failures[case.__name__] == ""
+
+
+async def test_what_is_new_is_looked_at_less_often_than_in_other_programs() -> None:
+    before = gc.get_threshold()
+    async with short_collections():
+        assert gc.get_threshold()[0] > 700  # Python's own
+    assert gc.get_threshold() == before

@@ -18,6 +18,10 @@ from fastmcp_aggregator.concurrency.waits import meanwhile
 
 _WHOLE = 2
 """The generation whose collection looks at everything that is not set aside."""
+_THRESHOLD = (5000, 2, 5)
+"""How many new objects there are before they are looked at: Python's own 700 are what a few calls have made, and are
+about to free. A whole collection is about as frequent as it would be.
+"""
 _INTERVAL = 600.0
 """Seconds between two collections that look at what was set aside, too."""
 _GROWTH = 1.25
@@ -38,12 +42,15 @@ async def short_collections(
 ) -> AsyncIterator[None]:
     """While the program serves: set aside what survives. `computed` is how many seconds the program has computed."""
     collections = _Collections(clock)
+    threshold = gc.get_threshold()
+    gc.set_threshold(*_THRESHOLD)
     gc.callbacks.append(collections.on_collection)
     try:
         async with meanwhile(asyncio.create_task(collections.collect_when_idle(computed), name="garbage collections")):
             yield
     finally:
         gc.callbacks.remove(collections.on_collection)
+        gc.set_threshold(*threshold)
 
 
 class _Collections:
