@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from conformance.processes import serving
 from install_servers import python_bin
 from real_programs import printed
 from real_servers import FOLDER, aggregator_command, requires_servers
 from support.harness import free_port
 
-pytestmark = [pytest.mark.real, requires_servers]
+pytestmark = [pytest.mark.real, requires_servers, pytest.mark.asyncio(loop_scope="module")]
 
 HERE = Path(__file__).parent
 PYTHON = str(python_bin(FOLDER) / "python")
@@ -30,14 +32,15 @@ TASKS: list[tuple[str, dict[str, Any]]] = [("add", {"a": 1, "b": 2}), ("required
 MADE_BY_A_TASK = "file:///made/by/a/task"
 
 
-@pytest.fixture
-def skills(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def skills(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    skills = tmp_path_factory.mktemp("skills")
     for name in ("sew", "knit"):
-        folder = tmp_path / "skills" / name
+        folder = skills / name
         (folder / "more").mkdir(parents=True)
         (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: How to {name}.\n---\n\nSee more/why.md\n")
         (folder / "more" / "why.md").write_text("Because — ünder all circumstances.\n", encoding="utf-8")
-    return tmp_path / "skills"
+    return skills
 
 
 @contextmanager
@@ -64,10 +67,11 @@ async def fronted(transport: str, entry: dict[str, Any], folder: Path) -> AsyncI
         yield {"url": url}
 
 
-async def told_by(server: dict[str, Any], mode: str, home: Path, *, prefix: str = "") -> Any:
+async def told_by(server: dict[str, Any], home: Path, *, prefix: str = "") -> Any:
+    """What a client is told, by its mode."""
     calls = [[f"{prefix}{name}", arguments] for name, arguments in CALLS]
     tasks = [[f"{prefix}{name}", arguments] for name, arguments in TASKS]
-    about = json.dumps({"server": server, "mode": mode, "calls": calls, "tasks": tasks})
+    about = json.dumps({"server": server, "calls": calls, "tasks": tasks})
     return await printed(PYTHON, HERE / "clients" / "fastmcp_tasks_client.py", about, home=home)
 
 
@@ -77,29 +81,39 @@ def published(told: Any) -> Any:
     return json.loads(text.replace("file:///", "file://hub//").replace("skill://", "skill://hub/"))
 
 
-@pytest.mark.parametrize("front", ["stdio", "http"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_modern_client_gets_what_it_gets_directly(
-    front: str, transport: str, skills: Path, tmp_path: Path
-) -> None:
-    with reached(transport, skills, tmp_path) as entry:
-        directly = await told_by(entry, "auto", tmp_path)
-        assert directly["tasks"] == ["completed", "completed"]
-        assert directly["cancelled"] == "cancelled"
-        assert len(directly["skills"]) == 2
-        async with fronted(front, entry, tmp_path) as hub:
-            assert await told_by(hub, "auto", tmp_path, prefix="hub:") == published(directly)
+@dataclass(frozen=True)
+class Direct:
+    """The server, and what clients are told by it directly, by their mode."""
+
+    entry: dict[str, Any]
+    told: Any
 
 
-@pytest.mark.parametrize("front", ["stdio", "http"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_legacy_client_gets_results_where_a_server_only_makes_tasks(
-    front: str, transport: str, skills: Path, tmp_path: Path
-) -> None:
-    with reached(transport, skills, tmp_path) as entry:
-        as_modern = await told_by(entry, "auto", tmp_path)
-        as_legacy = await told_by(entry, "legacy", tmp_path)
-        assert [call.get("error") for call in as_legacy["calls"]] == [None, *["MCPError"] * 4]
-        async with fronted(front, entry, tmp_path) as hub:
-            through = await told_by(hub, "legacy", tmp_path, prefix="hub:")
-        assert through == {name: published(as_modern)[name] for name in ("calls", "asked")}
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "http"])
+async def direct(
+    request: pytest.FixtureRequest, skills: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Direct]:
+    folder = tmp_path_factory.mktemp("direct")
+    with reached(request.param, skills, folder) as entry:
+        yield Direct(entry, await told_by(entry, folder))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["stdio", "http"])
+async def through(request: pytest.FixtureRequest, direct: Direct, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the same clients are told through an aggregator."""
+    folder = tmp_path_factory.mktemp("hub")
+    async with fronted(request.param, direct.entry, folder) as hub:
+        return await told_by(hub, folder, prefix="hub:")
+
+
+async def test_a_modern_client_gets_what_it_gets_directly(through: Any, direct: Direct) -> None:
+    directly = direct.told["auto"]
+    assert directly["tasks"] == ["completed", "completed"]
+    assert directly["cancelled"] == "cancelled"
+    assert len(directly["skills"]) == 2
+    assert through["auto"] == published(directly)
+
+
+async def test_a_legacy_client_gets_results_where_a_server_only_makes_tasks(through: Any, direct: Direct) -> None:
+    assert [call.get("error") for call in direct.told["legacy"]["calls"]] == [None, *["MCPError"] * 4]
+    assert through["legacy"] == {name: published(direct.told["auto"])[name] for name in ("calls", "asked")}

@@ -1,9 +1,10 @@
-"""FastMCP's client with fastmcp-tasks: it calls tools, reads skills, and prints as one JSON object what it got.
+"""FastMCP's client with fastmcp-tasks: it calls tools, reads skills, and prints what it got as one JSON object, by mode.
 
-    python fastmcp_tasks_client.py '{"server": {"command": …, "args": …}, "mode": "auto", "calls": [[NAME, …], …]}'
-    python fastmcp_tasks_client.py '{"server": {"url": …}, "mode": "legacy", "calls": …}'
+    python fastmcp_tasks_client.py '{"server": {"command": …, "args": …}, "calls": [[NAME, …], …], "tasks": …}'
+    python fastmcp_tasks_client.py '{"server": {"url": …}, "calls": …, "tasks": …}'
 
-With `tasks` calls are made as tasks, whose states are printed, and the last one is cancelled.
+It comes in one mode after the other, since it takes long to start. `tasks` are calls that are made as tasks, whose
+states are printed, and the last one is cancelled.
 """
 
 from __future__ import annotations
@@ -27,13 +28,6 @@ from fastmcp.skills.models import (
     ListSkillsResult,
 )
 from fastmcp_tasks.client import call_tool_task
-
-asked: list[str] = []
-
-
-async def elicit(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[dict[str, Any]]:
-    asked.append(message)
-    return ElicitResult(action="accept", content={"name": "Zoë"})
 
 
 async def outcome_of(client: Client[Any], name: str, arguments: dict[str, Any]) -> Any:
@@ -70,7 +64,13 @@ async def skills_of(client: Client[Any]) -> list[Any]:
     return told
 
 
-async def main(server: dict[str, Any], mode: str, calls: list[Any], tasks: list[Any]) -> None:
+async def told_in(mode: str, server: dict[str, Any], calls: list[Any], tasks: list[Any]) -> dict[str, Any]:
+    asked: list[str] = []
+
+    async def elicit(message: str, response_type: Any, params: Any, context: Any) -> ElicitResult[dict[str, Any]]:
+        asked.append(message)
+        return ElicitResult(action="accept", content={"name": "Zoë"})
+
     if "url" in server:
         transport: Any = StreamableHttpTransport(server["url"])
     else:
@@ -86,9 +86,13 @@ async def main(server: dict[str, Any], mode: str, calls: list[Any], tasks: list[
                 await last.cancel()
                 told["cancelled"] = (await last.wait(state="cancelled")).status
             told["tasks"] = [(await task.wait()).status for task in made]
-        print(json.dumps({**told, "asked": asked}))
+        return {**told, "asked": asked}
+
+
+async def main(about: dict[str, Any]) -> None:
+    told = {mode: await told_in(mode, **about) for mode in ("auto", "legacy")}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.argv[1])
-    asyncio.run(main(told["server"], told["mode"], told["calls"], told.get("tasks", [])))
+    asyncio.run(main(json.loads(sys.argv[1])))
