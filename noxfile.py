@@ -23,8 +23,8 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 
 EVERYTHING = ("-n", "2", "-m", "not real")
 """The tests of every mark that needs no installation of its own; plain `pytest` leaves out most marks."""
-MARKED = ("-n", "2", "-m", "process or browser or replicas or fuzz")
-"""Those that plain `pytest` leaves out."""
+MARKED = ("-m", "process or browser or replicas or fuzz")
+"""Those that plain `pytest` leaves out, with as many workers."""
 
 
 def install(session: nox.Session, *groups: str, package: bool = False) -> None:

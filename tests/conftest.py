@@ -19,6 +19,7 @@ import gc
 import itertools
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -51,6 +52,21 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+_MANY_WAYS = {"relay", "fast_path", "routing", "search", "web"}
+"""Folders whose tests run in many ways: of transports, eras and servers."""
+_WAYS_COUNTED = 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let coverage leave out most ways of a test: they run the same lines, and to count doubles their time."""
+    ways: Counter[str] = Counter()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        ways[test] += 1
+        if ways[test] > _WAYS_COUNTED and item.path.parent.name in _MANY_WAYS:
+            item.add_marker("no_cover")
 
 
 @pytest.hookimpl(trylast=True)

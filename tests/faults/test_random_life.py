@@ -153,6 +153,7 @@ async def test_servers_that_are_left_in_peace_run_though_a_call_has_just_ended_o
     await playground.close()
 
 
+@pytest.mark.no_cover
 def test_every_call_is_answered_once_by_the_server_it_was_for_whatever_happens() -> None:
     chosen = settings(max_examples=EXAMPLES * SCALE, stateful_step_count=STEPS, database=None)
     run_state_machine_as_test(seed(SEED)(RandomLife), settings=chosen)

@@ -114,6 +114,7 @@ class RotatingEndpoint:
         return HttpAnswer(200, httpx2.Headers(), json.dumps({"token_type": "Bearer", **told}).encode())
 
 
+@pytest.mark.no_cover
 async def test_thirty_days_of_four_replicas_cost_no_login(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them need the next token at once, every hour of a clock that jumps; Redis has its own."""
     now, endpoint = 1_000_000.0, RotatingEndpoint()

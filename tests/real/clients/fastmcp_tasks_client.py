@@ -1,4 +1,4 @@
-"""FastMCP's client with fastmcp-tasks: it calls tools, reads skills, and prints what it got as one JSON object, by mode.
+"""FastMCP's client with fastmcp-tasks: it calls tools, reads skills, and prints as JSON what it got, by mode.
 
     python fastmcp_tasks_client.py '{"server": {"command": …, "args": …}, "calls": [[NAME, …], …], "tasks": …}'
     python fastmcp_tasks_client.py '{"server": {"url": …}, "calls": …, "tasks": …}'
