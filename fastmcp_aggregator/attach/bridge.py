@@ -175,7 +175,7 @@ class Bridge:
         if client.stdout in ready and client.has_unwritten:
             client.flush()
         if connection is not None:
-            if connection.outlet.fileno() in ready:
+            if connection.write_end.fileno() in ready:
                 connection.flush()
             if self._probe.descriptor is not None and self._probe.descriptor in ready:
                 self._probe.heard()
@@ -196,8 +196,8 @@ class Bridge:
             if client.has_room:  # and not with an empty mask, for an end is told unasked
                 masks[connection.peer.fileno()] = system.POLLIN
             if connection.has_unwritten:
-                outlet = connection.outlet.fileno()
-                masks[outlet] = masks.get(outlet, 0) | system.POLLOUT
+                write_end = connection.write_end.fileno()
+                masks[write_end] = masks.get(write_end, 0) | system.POLLOUT
         if self._probe.descriptor is not None:
             masks[self._probe.descriptor] = system.POLLIN
         return masks
@@ -320,7 +320,7 @@ class Bridge:
         else:
             greeting.say(f"No hub serves this client: {why}. It starts servers of its own.")
         output, input_, exit_code = own_server(self._own_arguments)
-        self._connection = Connection(output, outlet=input_, exit_code=exit_code)
+        self._connection = Connection(output, write_end=input_, exit_code=exit_code)
         self._attached(self._connection)
 
     def _attached(self, connection: Connection) -> None:

@@ -63,24 +63,24 @@ class PumpedClientEnd(ClientEnd):
     def __init__(self, stdin: int = 0, stdout: int = 1) -> None:
         from fastmcp_aggregator.attach.systems import pumps  # noqa: PLC0415 - elsewhere a bridge has no threads
 
-        self._inlet = pumps.reading(stdin)
-        self._outlet, self._writing = pumps.writing(stdout)
-        super().__init__(self._inlet.fileno(), self._outlet.fileno())
+        self._read_end = pumps.reading(stdin)
+        self._write_end, self._writing = pumps.writing(stdout)
+        super().__init__(self._read_end.fileno(), self._write_end.fileno())
 
     def close(self) -> None:
-        self._outlet.setblocking(True)
+        self._write_end.setblocking(True)
         super().close()
-        self._outlet.close()
+        self._write_end.close()
         self._writing.join()
 
     def _receive(self) -> bytes:
-        return self._inlet.recv(_CHUNK)
+        return self._read_end.recv(_CHUNK)
 
     def _send(self, data: bytes | bytearray) -> int:
-        return self._outlet.send(data)
+        return self._write_end.send(data)
 
     def _unblock(self) -> None:
-        self._outlet.setblocking(False)
+        self._write_end.setblocking(False)
 
 
 def client_of_process() -> ClientEnd:

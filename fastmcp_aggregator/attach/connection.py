@@ -70,16 +70,16 @@ class Connection(Writer):
         self,
         peer: socket.socket,
         *,
-        outlet: socket.socket | None = None,
+        write_end: socket.socket | None = None,
         greeting: bytes = b"",
         exit_code: Callable[[], int] | None = None,
     ) -> None:
-        """`outlet` is what is written to, if it is another socket than the one that is read; `exit_code`
+        """`write_end` is what is written to, if it is another socket than the one that is read; `exit_code`
         waits for that of a server of the bridge's own, which needs no greeting.
         """
         super().__init__()
         self.peer = peer
-        self.outlet = peer if outlet is None else outlet
+        self.write_end = peer if write_end is None else write_end
         self.exit_code = exit_code
         self.state = ConnectionState.OPEN if exit_code is not None else ConnectionState.GREETING
         self._began = time.monotonic()
@@ -101,7 +101,7 @@ class Connection(Writer):
         super().flush()
         if self._is_finished and not self._unwritten and not self.is_lost:
             try:
-                self.outlet.shutdown(socket.SHUT_WR)
+                self.write_end.shutdown(socket.SHUT_WR)
             except OSError:
                 self.is_lost = True
 
@@ -126,7 +126,7 @@ class Connection(Writer):
 
     def close(self) -> None:
         self.peer.close()
-        self.outlet.close()
+        self.write_end.close()
 
     def _send(self, data: bytes | bytearray) -> int:
-        return self.outlet.send(data)
+        return self.write_end.send(data)
