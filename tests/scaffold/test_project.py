@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import shutil
+import subprocess
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -116,9 +119,23 @@ def test_an_example_of_an_env_file_is_there_where_it_is_read(language: Language)
     assert ".env.example" not in rendered(replace(full_plan(language), hub_grade=True))  # it has my-server.toml
 
 
-def test_a_typescript_server_takes_nothing_else_from_the_env_file_of_the_folder_in_which_it_runs() -> None:
+@pytest.mark.skipif(shutil.which("node") is None, reason="it runs the code with node")
+def test_a_typescript_server_takes_nothing_else_from_the_env_file_of_the_folder_in_which_it_runs(
+    tmp_path: Path,
+) -> None:
     settings = rendered(full_plan("typescript"))["src/settings.ts"]
-    assert ("loadEnvFile" in settings, "parseEnv" in settings) == (False, True)
+    code = "\n".join(line for line in settings.partition("const parsed")[0].splitlines() if "zod" not in line)
+    code = code.replace(code[code.index("const LEVELS") : code.index("// Only")], "").replace(
+        "(name: string)", "(name)"
+    )
+    told = "console.log(JSON.stringify([variable('profile'), variable('log_level'), process.env.OTHERS_TOKEN ?? null]))"
+    (tmp_path / "settings.mjs").write_text(f"{code}\n{told}\n")
+    (tmp_path / ".env").write_text("MY_SERVER_PROFILE=production\nMY_SERVER_LOG_LEVEL=debug\nOTHERS_TOKEN=secret\n")
+    environ = {"PATH": os.environ["PATH"], "MY_SERVER_LOG_LEVEL": "error"}
+    command = ["node", "settings.mjs"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stderr == ""
+    assert json.loads(ended.stdout) == ["production", "error", None]
 
 
 @pytest.mark.parametrize("hub_grade", [False, True])
