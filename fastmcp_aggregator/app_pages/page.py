@@ -31,6 +31,8 @@ _BEFORE_THE_HEAD = re.compile(
 _LONGEST_BEGINNING = 64 * 1024
 """Characters of it. A script in front of what goes on longer is in the head, too; to find its end would take long."""
 _OWN_POLICY = re.compile(r"""<meta\b[^<>]*http-equiv\s*=\s*["']?content-security-policy""", re.IGNORECASE)
+_MOST_OF_HEAD = 512 * 1024
+"""Characters in which such a policy is looked for. It holds for what is behind it, so a script in front goes on."""
 _DIGEST = re.compile("digest|integrity|sha256", re.IGNORECASE)
 """Stands in names of members of a page's `_meta` by which its host may find that it was changed."""
 _LARGEST_PAGE = 8 * 1024 * 1024
@@ -92,7 +94,7 @@ def _with_script(part: dict[str, Any], names: PageNames) -> dict[str, Any]:
 
 
 def _inserted(html: str, names: PageNames) -> str:
-    if len(html) > _LARGEST_PAGE or _OWN_POLICY.search(html):
+    if len(html) > _LARGEST_PAGE or _OWN_POLICY.search(html, 0, _MOST_OF_HEAD):
         return html
     start = _BEFORE_THE_HEAD.match(html, 0, _LONGEST_BEGINNING)
     at = start.end() if start else 0

@@ -83,6 +83,14 @@ def test_what_is_no_page_or_must_stay_whole_stays_as_it_is(part: Any) -> None:
     assert read(part) == [part]
 
 
+def test_for_a_policy_the_beginning_of_a_page_is_looked_through() -> None:
+    policy = "<meta http-equiv=Content-Security-Policy>"
+    near, far = (" " * length + policy for length in (100_000, 600_000))
+    assert read(page(near)) == [page(near)]
+    [part] = read(page(far))
+    assert "<script/>" in part["text"]
+
+
 @pytest.mark.parametrize("result", [{}, {"contents": None}, {"contents": []}])
 def test_a_result_without_pages_is_not_copied(result: dict[str, Any]) -> None:
     assert with_own_names(result, NAMES) is result
