@@ -5,14 +5,13 @@ It is made of this child's offer alone, and stays the same object while that doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.naming.rules import HASH_DIGITS, SEPARATORS, NameRule, every_spelling, hash_of, is_hashed
 from fastmcp_aggregator.naming.uris import (
-    as_pydantic_writes,
     is_without_key,
     public_uri,
     split_public_uri,
@@ -91,15 +90,11 @@ class Section:
         found = (self.addressed(kind, each) for each in written_by_pydantic_as(address))
         return min((place for place in found if place is not None), default=None)
 
-    def without_key(self, kind: Kind) -> Iterable[str]:
-        """The names and addresses, as they are spelled first, that do not carry the key."""
-        names = self._places(kind)
-        if kind in NAMED:
-            return names
-        if self._prefix:
-            return filter(is_without_key, names)
-        written = (as_pydantic_writes(name) for name in names if name[:4].lower() == "file")
-        return dict.fromkeys((*names, *written))
+    def has_without_key(self, kind: Kind, name: str) -> bool:
+        """Whether something has this name or address, or is written so, and it does not carry the key."""
+        if self.place(kind, name) is not None:
+            return kind in NAMED or not self._prefix or is_without_key(name)
+        return kind not in NAMED and not self._prefix and self.rewritten(kind, name) is not None
 
     def named(self, kind: Kind, rule: NameRule) -> Named:
         """How components are listed under a rule, as far as no other child has their names."""

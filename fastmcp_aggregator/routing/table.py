@@ -112,7 +112,6 @@ class RouteTable:
         for child in children:
             self._by_head.setdefault(_head_of(child.key), []).append(child)
         self._heads = frozenset(map(_head_of, (*self._by_key, *others)))
-        self._without_key: dict[Kind, dict[str, list[Child]]] = {}
         self._found: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._targets: dict[str, Target] = {}
         """Of the tools that were called, by their names."""
@@ -467,13 +466,7 @@ class RouteTable:
 
     def _having(self, kind: Kind, name: str) -> Iterable[Child]:
         """The children that have something of this name without a key."""
-        by_name = self._without_key.get(kind)
-        if by_name is None:
-            by_name = self._without_key[kind] = {}
-            for child in self._children:
-                for each in self._section(child).without_key(kind):
-                    by_name.setdefault(each, []).append(child)
-        return by_name.get(name, ())
+        return (child for child in self._children if self._section(child).has_without_key(kind, name))
 
     def _claims(self, child: Child, kind: Kind, name: str) -> Iterator[Claim]:
         section, place = self._section(child), self._places[child.key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -609,6 +609,22 @@ def test_a_long_list_is_made_in_steps_and_is_the_same_as_at_once() -> None:
         text = at_once.listing_as_json(kind, rule, is_modern=True)
         assert bytes(in_steps.listing_as_json(kind, rule, is_modern=True)) == bytes(text)
         assert [each[SPECS[kind].id_field] for each in json.loads(bytes(text))] == list(at_once.names(kind, rule))
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+@pytest.mark.parametrize("kind", Kind)
+def test_a_name_without_a_key_is_looked_up_and_not_looked_for_among_all(
+    kind: Kind, prefix: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Places(dict[str, int]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("all are looked at")
+
+    places = Section._places
+    monkeypatch.setattr(Section, "_places", lambda section, kind: Places(places(section, kind)))
+    routes = table(child("a", "x", **{each: ["x"] for each in Kind if each is not Kind.TOOL}), prefix=prefix)
+    assert found(routes, "y", kind) is None
+    assert found(routes, "x", kind) == (("a", "x") if kind not in NAMED or not prefix else None)
 
 
 @pytest.mark.parametrize("kind", Kind)
