@@ -7,12 +7,12 @@ import select
 import socket
 import struct
 import sys
-from typing import Any
+from typing import Any, Protocol
 
 from fastmcp_aggregator.errors import AggregatorError
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> Listener:
     """A socket bound to the address; port 0 takes a free one. uvicorn would end the program where this raises.
 
     Raises:
@@ -29,24 +29,34 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 _MANY_WAIT = 16
 """Connections in the system's queue: more come than are accepted, of which one is in a turn of the event loop."""
-_MOST_AT_ONCE = 64
+_MOST_AT_ONCE = 16
 """Connections that are closed before the event loop goes on."""
 _QUEUE_LENGTH = struct.Struct("24xI")
 """Where a listening socket's `tcp_info` has it (`tcpi_unacked`)."""
 
 
+class HasFileno(Protocol):
+    """A socket, or what stands for one."""
+
+    def fileno(self) -> int: ...
+
+
 class Listener(socket.socket):
-    """A listening socket that closes, while many wait in its queue, those connections whose clients have ended them:
-    else who only connects and leaves would have all others wait behind what takes ten times as long. On Linux.
+    """A listening socket that closes, while many wait in its queue, those connections whose clients have left: else who
+    only connects and leaves would have all others wait behind what takes ten times as long. On Linux.
     """
 
     def accept(self) -> tuple[socket.socket, Any]:
         for _ in range(_MOST_AT_ONCE):
             connection, address = super().accept()
-            if sys.platform != "linux" or not _is_ended(connection) or self._queue_length() <= _MANY_WAIT:
+            if not self.has_left(connection):
                 return connection, address
             connection.close()
         raise BlockingIOError
+
+    def has_left(self, connection: HasFileno) -> bool:
+        """Whether a client has ended its connection, and many others wait."""
+        return sys.platform == "linux" and _is_ended(connection) and self._queue_length() > _MANY_WAIT
 
     def _queue_length(self) -> int:
         try:
@@ -57,7 +67,7 @@ class Listener(socket.socket):
         return length
 
 
-def _is_ended(connection: socket.socket) -> bool:
+def _is_ended(connection: HasFileno) -> bool:
     """Whether the client sends no more, or is gone."""
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)

@@ -2,9 +2,10 @@
 
     PYTHONPATH=tests python tests/faults/floods.py [NAME …]
 
-A hub runs as a process, and so does who floods it, on 8 connections or more. Another caller of the same address calls
-one after the other, in slices: the flood takes turns with quiet. Each flood is held if the other's p99 is under three
-times that of the quiet slices, and each of its calls is answered. Nothing else may run on the machine.
+A hub runs as a process, and so does who floods it, on 8 connections or more. Another caller calls one after the other,
+in slices: the flood takes turns with quiet. It has the same address, and opens a connection for each call, unless the
+row says otherwise. Each flood is held if the other's p99 is under three times that of the quiet slices, and each of its
+calls is answered. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
-from share_attacks import INITIALIZE, MIB, QUICK, Hub, running_hub
+from share_attacks import INITIALIZE, MIB, QUICK, Answer, Hub, read_answer, running_hub
 from support.harness import lean, talking
 
 from fastmcp_aggregator.access.keys import new_key
@@ -76,6 +78,10 @@ class Flood:
     has_fast_path: bool = True
     subscribed: int = 0
     """Sessions that are opened before, and subscribe to a resource."""
+    other: str = "127.0.0.1"
+    """The address of the other caller."""
+    is_other_kept: bool = False
+    """Whether that one keeps its connection, as MCP clients do."""
     has_all_roles: bool = False
     """Whether who does it may observe and read metrics, too."""
     gets: int | None = 200
@@ -91,6 +97,17 @@ NESTED = json.loads('{"a":' * 90 + "1" + "}" * 90)
 LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
 PIPELINED: Any = {"connections": 200, "pipelined": 60, "gets": None}
 """More than may wait on a connection, which is closed then."""
+STORMS = {
+    "connections that are left at once": 0,
+    "half a request on each connection": 60,
+    "a request on each connection that is left at once": MIB,
+}
+"""Storms of connections: by the bytes that are sent on each."""
+OTHERS: dict[str, Any] = {
+    "keeps its connection": {"is_other_kept": True},
+    "has another address": {"other": "127.0.0.2"},
+    "connects for each call": {},
+}
 FLOODS = {
     "calls over the limit": Flood(QUICK, settings=LIMITS),
     "wrong credentials": Flood(QUICK, authorization="Bearer wrong", gets=401),
@@ -134,11 +151,11 @@ FLOODS = {
     "unknown paths, pipelined": Flood({}, "/unknown", keys=0, **PIPELINED),
     "the page, pipelined": Flood({}, "/", "GET", keys=0, **PIPELINED),
     "a foreign Host, pipelined": Flood({}, "/health", "GET", keys=0, host="evil.example.com", **PIPELINED),
-    "connections that are left at once": Flood(QUICK, keys=0, connections=64, leaves_after=0, gets=None),
-    "half a request on each connection": Flood(QUICK, keys=0, connections=64, leaves_after=60, gets=None),
-    "a request on each connection that is left at once": Flood(
-        QUICK, keys=0, connections=64, leaves_after=MIB, gets=None
-    ),
+    **{
+        f"{name}; the other {who}": Flood(QUICK, keys=0, connections=64, leaves_after=size, gets=None, **of_other)
+        for name, size in STORMS.items()
+        for who, of_other in OTHERS.items()
+    },
     "bodies in chunks of a byte": Flood({"name": "a:echo", "arguments": {"text": "x" * 30_000}}, chunk=1),
     "empty lines on a server's stderr": Flood({"name": "a:flood", "arguments": {"lines": 100_000, "length": 0}}),
     "bodies that come slowly": Flood({"name": "a:echo", "arguments": {"text": "x" * 100_000}}, pause=0.001, gets=None),
@@ -153,17 +170,34 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
 
-    async def calls(self, hub: Hub) -> None:
-        key = {"X-API-Key": hub.bob["Authorization"].removeprefix("Bearer ")}
+    async def calls(self, ask: Callable[[], Awaitable[Answer]]) -> None:
         for _ in range(CALLS):
             began = time.perf_counter()
-            answer = await hub.call(key, {"name": "b:echo"})
+            answer = await ask()
             self.seconds.append(time.perf_counter() - began)
             self.statuses[answer.status] += 1
 
     @property
     def p99(self) -> float:
         return statistics.quantiles(self.seconds, n=100)[98]
+
+
+async def asking(hub: Hub, flood: Flood) -> Callable[[], Awaitable[Answer]]:
+    """How the other caller calls."""
+    key = {"X-API-Key": hub.bob["Authorization"].removeprefix("Bearer "), "Content-Type": "application/json"}
+    if not flood.is_other_kept:
+        return partial(hub.call, key, {"name": "b:echo"}, address=flood.other)
+    reader, writer = await hub.connect(flood.other)
+    body = json.dumps({"name": "b:echo"}).encode()
+
+    async def ask() -> Answer:
+        writer.write(hub.head("POST /mcp/tools/call", key, len(body)) + body)
+        try:
+            return await asyncio.wait_for(read_answer(reader), 20)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            return Answer()
+
+    return ask
 
 
 async def measured(name: str, folder: Path) -> str:
@@ -186,14 +220,14 @@ async def measured(name: str, folder: Path) -> str:
             async with asyncio.timeout(30):
                 await flooding.stdout.readline()
             psutil.Process(flooding.pid).nice(10)  # it has a machine of its own
-            quiet, under = Seen(), Seen()
+            quiet, under, ask = Seen(), Seen(), await asking(hub, flood)
             for _ in range(ROUNDS):
                 flooding.send_signal(signal.SIGSTOP)
                 await asyncio.sleep(SETTLES)
-                await quiet.calls(hub)
+                await quiet.calls(ask)
                 flooding.send_signal(signal.SIGCONT)
                 await asyncio.sleep(SETTLES)
-                await under.calls(hub)
+                await under.calls(ask)
             assert flooding.returncode is None, "the flood has ended"
             flooding.send_signal(signal.SIGTERM)
             got = (await flooding.stdout.read()).decode().strip()

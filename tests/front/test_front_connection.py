@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,11 +51,18 @@ class Socket(asyncio.Transport):
     def resume_reading(self) -> None: ...
 
 
-def connected(app: Any, reads: Reads | None = None) -> tuple[Socket, ClientConnection]:
+def connected(
+    app: Any, reads: Reads | None = None, has_left: Callable[[Any], bool] = lambda _: False
+) -> tuple[Socket, ClientConnection]:
     config = uvicorn.Config(WholeResponses(app), lifespan="off", access_log=False)
     config.load()
     connections = Connections(FairShare(10), FairShare(1000), asyncio.get_running_loop().time)
-    around: dict[str, Any] = {"connections": connections, "reads": reads or Reads(), "proxies": ()}
+    around: dict[str, Any] = {
+        "connections": connections,
+        "reads": reads or Reads(),
+        "proxies": (),
+        "has_left": has_left,
+    }
     sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, **around)
     protocol.connection_made(sock)
     return sock, protocol
@@ -294,8 +302,10 @@ async def test_of_a_pipeline_without_end_no_more_is_parsed_than_may_wait_and_all
     assert not protocol.held
 
 
-@pytest.mark.parametrize("fields", [0, 100])
-async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addresses_take_turns(fields: int) -> None:
+@pytest.mark.parametrize(("fields", "kept_apart"), [(0, {"address": "another"}), (100, {"is_new": False})])
+async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addresses_and_new_ones_take_turns(
+    fields: int, kept_apart: dict[str, Any]
+) -> None:
     served: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -309,7 +319,8 @@ async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addre
         flood.data_received(b"".join(head % number for number in range(10)))
     assert 0 < len([flood for flood in floods if flood.tasks]) <= 4
     sock, other = connected(app, reads)
-    other.address = "another"
+    for name, value in kept_apart.items():
+        setattr(other, name, value)
     other.data_received(b"GET /other HTTP/1.1\r\nhost: a\r\n\r\n")
     for _ in range(2):
         await asyncio.sleep(0)
@@ -320,6 +331,20 @@ async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addre
     assert not reads._waiting
     await asyncio.sleep(0)
     assert not reads._spent
+
+
+async def test_of_a_client_that_has_left_while_many_wait_nothing_is_read_unless_it_was_answered_before() -> None:
+    have_left = False
+    sock, protocol = connected(answer, has_left=lambda _: have_left)
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: bool(sock.written))
+    have_left = True
+    protocol.data_received(HEAD + b"body")
+    await until(lambda: len(sock.written) == 2)
+    sock, protocol = connected(answer, has_left=lambda _: have_left)
+    protocol.data_received(HEAD + b"body")
+    assert sock.is_closed
+    assert protocol.cycle is None
 
 
 async def test_a_body_in_many_small_chunks_is_parsed_by_and_by_and_whoever_brings_none_goes_first() -> None:

@@ -95,9 +95,13 @@ async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
 @dataclass
 class Connection:
     address: str
+    is_new: bool = True
 
 
-async def test_requests_begin_by_their_addresses_in_turn() -> None:
+@pytest.mark.parametrize("other", [Connection("b"), Connection("a", is_new=False)])
+async def test_requests_begin_by_their_addresses_in_turn_and_there_new_connections_and_others(
+    other: Connection,
+) -> None:
     begun, gate = list[str](), asyncio.Event()
 
     async def app(scope: Any, *_: Any) -> None:
@@ -105,7 +109,7 @@ async def test_requests_begin_by_their_addresses_in_turn() -> None:
         await gate.wait()
 
     pace = Pace(app)
-    comes = [("flood", Connection("a"))] * 100 + [("other", Connection("b"))] * 2
+    comes = [("flood", Connection("a"))] * 100 + [("other", other)] * 2
     scopes = [{**request("POST", path), CONNECTION: connection} for path, connection in comes]
     tasks = [asyncio.create_task(pace(scope, nothing, nothing)) for scope in scopes]  # type: ignore[arg-type]
     for _ in range(3):

@@ -190,8 +190,8 @@ class ErrorBoundary:
 
 class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
-    by the addresses that they come from in turn. While a turn is short, and after one that was, there are twice as
-    many, for each turn costs something.
+    by the addresses that they come from in turn, and there those on new connections and others. While a turn is short,
+    and after one that was, there are twice as many, for each turn costs something.
 
     So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
     is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
@@ -212,21 +212,24 @@ class Pace:
             await self._app(scope, receive, send)
             return
         if scope["method"] == "GET":
-            await (self._looks.take() if is_look(scope) else self._turns.take(_address_of(scope)))
+            await (self._looks.take() if is_look(scope) else self._turns.take(_line_of(scope)))
             await self._app(scope, receive, send)
             return
         self._served += 1
         try:
             if self._served > self.most and not self._turns.begin():
-                await self._turns.wait(_address_of(scope))
+                await self._turns.wait(_line_of(scope))
             await self._app(scope, receive, send)
         finally:
             self._served -= 1
 
 
-def _address_of(scope: Scope) -> Holder:
-    """Where a request comes from, if our server runs the app; None elsewhere, and of a proxy."""
-    return getattr(scope.get(CONNECTION), "address", None)
+def _line_of(scope: Scope) -> Holder:
+    """With which others a request takes turns: by where it comes from, if our server runs the app, and whether on a new
+    connection. So who keeps one is not behind a flood of those of its address, or proxy.
+    """
+    connection = scope.get(CONNECTION)
+    return getattr(connection, "address", None), getattr(connection, "is_new", False)
 
 
 _SHORT = 0.003

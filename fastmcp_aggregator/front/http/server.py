@@ -35,6 +35,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from fastmcp_aggregator.access.listening import HasFileno, Listener
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
@@ -87,13 +88,14 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 class Reads:
     """Has only so much parsed in each turn of the event loop, whatever all connections bring at once; those that wait
-    take turns by their addresses, and there those with one request with those that bring several, or many small chunks.
+    take turns by their addresses, and there new connections with those that were answered before, and those with one
+    request with those that bring several, or many small chunks.
     """
 
     def __init__(self) -> None:
         self._spent = 0
         """In this turn; if it is anything, the next one is scheduled."""
-        self._waiting: dict[tuple[Holder, bool], deque[ClientConnection]] = {}
+        self._waiting: dict[tuple[Holder, bool, bool], deque[ClientConnection]] = {}
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -116,7 +118,8 @@ class Reads:
             self._loop.call_soon(self._next)
         first = connection.held[:_PER_TURN]
         has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
-        self._waiting.setdefault((connection.address, has_many), deque()).append(connection)
+        kind = connection.address, connection.is_new, has_many
+        self._waiting.setdefault(kind, deque()).append(connection)
 
     def _next(self) -> None:
         self._spent = 0
@@ -146,6 +149,8 @@ class ClientConnection(HttpToolsProtocol):
     address: Holder = None
     holder: Holder = None
     is_lost = False
+    is_new = True
+    """Whether nothing was answered on it yet."""
     _turn: asyncio.Future[None] | None = None
     """Of a request that waits to be refused."""
     _overhead = 0
@@ -163,9 +168,12 @@ class ClientConnection(HttpToolsProtocol):
         connections: Connections,
         reads: Reads,
         proxies: Collection[str],
+        has_left: Callable[[HasFileno], bool],
         **options: Any,
     ) -> None:
+        """`has_left` tells of a socket whether its client has ended it, and many others wait."""
         super().__init__(*args, **options)
+        self._has_left = has_left
         self._connections = connections
         self._reads = reads
         self._proxies = proxies
@@ -198,7 +206,9 @@ class ClientConnection(HttpToolsProtocol):
         vars(self._pipe).pop("_read_ready_cb", None)  # which asyncio leaves there
 
     def data_received(self, data: bytes) -> None:
-        if not self.held and self._reads.take(data):
+        if self.is_new and self._has_left(self._pipe.get_extra_info("socket")):
+            self._pipe.abort()
+        elif not self.held and self._reads.take(data):
             self._take(data)
         else:
             self._hold(data)
@@ -314,6 +324,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self.is_new = False
         if self.pipeline or self._pipe.is_closing():
             self._connections.work(self)
             super().on_response_complete()
@@ -513,7 +524,7 @@ _MUCH = 256 * 1024**2
 
 async def serve_http(
     app: ASGIApp,
-    listener: socket.socket,
+    listener: Listener,
     stop: asyncio.Event,
     *,
     on_listening: Callable[[], None] = lambda: None,
@@ -537,7 +548,7 @@ async def serve_http(
         lifespan="on",
         ws="none",
         http=partial(  # type: ignore[arg-type]
-            ClientConnection, connections=connections, reads=Reads(), proxies=proxies
+            ClientConnection, connections=connections, reads=Reads(), proxies=proxies, has_left=listener.has_left
         ),
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
