@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -276,9 +277,17 @@ async def test_a_pipeline_of_which_nothing_is_answered_ends_once_too_much_waits(
         task.cancel()
 
 
-@pytest.mark.parametrize("reads", [1, 7])
+@pytest.mark.parametrize(
+    ("requests", "field", "cuts"),
+    [
+        (500, 1, []),
+        (500, 1, [b"%d HTTP" % number for number in range(70, 500, 70)]),
+        (500, 1, [b"17 HTTP"]),  # of the first whose head may not be read yet
+        (30, 2200, []),
+    ],
+)
 async def test_of_a_pipeline_without_end_no_more_is_parsed_than_may_wait_and_all_is_answered_in_order(
-    reads: int,
+    requests: int, field: int, cuts: list[bytes]
 ) -> None:
     served: list[str] = []
     most = 0
@@ -290,13 +299,15 @@ async def test_of_a_pipeline_without_end_no_more_is_parsed_than_may_wait_and_all
         await answer(scope, receive, send)
 
     sock, protocol = connected(app)
-    text = b"".join(b"POST /%d HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody" % number for number in range(500))
-    for number in range(reads):
-        protocol.data_received(text[number * len(text) // reads : (number + 1) * len(text) // reads])
+    rest = b"host: a\r\nx: %b\r\ncontent-length: 4\r\n\r\nbody" % (b"y" * field)
+    text = b"".join(b"POST /%d HTTP/1.1\r\n%b" % (number, rest) for number in range(requests))
+    ends = [0, *map(text.index, cuts), len(text)]
+    for begin, end in itertools.pairwise(ends):
+        protocol.data_received(text[begin:end])
     assert len(protocol.pipeline) == 16
     assert served == []
-    await until(lambda: b"".join(sock.written).count(b" 200 ") == 500)
-    assert served == [f"/{number}" for number in range(500)]
+    await until(lambda: b"".join(sock.written).count(b" 200 ") == requests)
+    assert served == [f"/{number}" for number in range(requests)]
     assert most <= 16
     assert not sock.is_closed
     assert not protocol.held

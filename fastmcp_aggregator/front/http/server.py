@@ -242,8 +242,9 @@ class ClientConnection(HttpToolsProtocol):
                 return
             self._parts += 1
             end = at + _PIECE
-            if (head_end := data.find(_HEAD_END, at, end)) >= 0 and data.find(_HEAD_END, head_end + 1, end) >= 0:
-                end = head_end + len(_HEAD_END)  # one head at a time, with what may be its body
+            head_end = data.find(_HEAD_END, at, end)
+            if head_end >= 0 and (self.pipeline or data.find(_HEAD_END, head_end + 1, end) >= 0):
+                end = head_end + len(_HEAD_END)  # one head at a time: what is behind it may have to wait
             self._take_piece(data[at:end])
             at = end
 
