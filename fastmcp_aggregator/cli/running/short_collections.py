@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,9 +19,10 @@ from fastmcp_aggregator.concurrency.waits import meanwhile
 
 _WHOLE = 2
 """The generation whose collection looks at everything that is not set aside."""
-_THRESHOLD = (5000, 2, 5)
-"""How many new objects there are before they are looked at: Python's own 700 are what a few calls have made, and are
-about to free. A whole collection is about as frequent as it would be.
+_THRESHOLD = (5000, 2, 5) if sys.version_info < (3, 14) else (5000,)
+"""How many new objects there are before they are looked at: Python's own 700 or 2000 are what a few calls have made,
+and are about to free. A whole collection is about as frequent as it would be; Python 3.14 looks at what is older in
+steps, whose size the second number divides.
 """
 _INTERVAL = 600.0
 """Seconds between two collections that look at what was set aside, too."""
