@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.systems import system
+from fastmcp_aggregator.early.known_client import Introduce
 from fastmcp_aggregator.local_hub.introductions import introduce
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
@@ -39,7 +40,11 @@ def connected(listener: system.Listener, said: bytes) -> socket.socket:
 
 
 def introduce_all(listener: system.Listener, name: str = "hub") -> None:
-    introduce(listener, lambda _: lambda method, _: {method: json.dumps({"name": name}).encode()})
+    def introduce_to(about: Mapping[str, Any]) -> Introduce | None:
+        is_there = about.get("group") in {None, "web"}
+        return (lambda method, _: {method: json.dumps({"name": name}).encode()}) if is_there else None
+
+    introduce(listener, introduce_to)
 
 
 def said_to(peer: socket.socket) -> bytes:
@@ -70,6 +75,8 @@ def test_a_handshake_is_answered_and_its_client_is_still_to_be_accepted(listener
         greeting.line(greeting.CLIENT),
         greeting.line(greeting.STATUS, **SAYING),
         greeting.line(greeting.CLIENT, handshake=7),
+        greeting.line(greeting.CLIENT, handshake="\ud800"),
+        greeting.line(greeting.CLIENT, group=["web"], **SAYING),
         greeting.line(greeting.CLIENT, handshake=HANDSHAKE.replace("initialize", "tools/call")),
         greeting.line(greeting.CLIENT, **SAYING)[:-40],
         json.dumps({"hub": greeting.CLIENT, "version": "another", **SAYING}).encode() + b"\n",
@@ -84,7 +91,9 @@ def test_what_is_no_handshake_waits_for_the_hub(said: bytes, listener: system.Li
 
 def test_an_answer_that_a_connection_may_not_take_at_once_waits_for_the_hub(listener: system.Listener) -> None:
     with connected(listener, greeting.line(greeting.CLIENT, **SAYING)) as peer:
-        introduce_all(listener, "x" * greeting.LONGEST)
+        [waiting] = listener.connected()
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * 1024)
+        introduce_all(listener, "x" * 20_000)
         assert said_to(peer) == b""
 
 

@@ -128,9 +128,10 @@ class Listener:
         return cls(path, instance, lock, locked)
 
     def connected(self) -> list[socket.socket]:
-        for peer in self._connected:
+        peers = list(self._connected)  # to which a thread adds meanwhile
+        for peer in peers:
             peer.setblocking(False)
-        return list(self._connected)
+        return peers
 
     async def accept(self, loop: AbstractEventLoop) -> socket.socket:
         self._loop = loop
