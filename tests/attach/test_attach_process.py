@@ -372,9 +372,11 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
 async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
     async with patched_bridge(path, SILENCE=0.05) as server:
+        await server.client.call("a:echo")  # a hub answers the handshake before it serves
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await asyncio.sleep(0.5)  # as long as several probes take
-        await server.client.call("a:release")
+        while not (await server.client.call("a:release"))["released"]:
+            pass  # it has come before the other
         assert "error" not in await pending
         assert b"hub" not in server.stderr
 
