@@ -61,8 +61,9 @@ class Package:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment, without settings of an aggregator."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    """This process's environment, without settings of an aggregator; programs keep their bytecode in it."""
+    unwanted = (PREFIX, "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
     return kept | {"XDG_CACHE_HOME": str(Path(tempfile.gettempdir()) / "fastmcp-aggregator-benchmarks")}
 
 
@@ -128,6 +129,12 @@ class Programs:
         path = self.folder / f"{children}x{tools_each}-{program.stem}.json"
         path.write_text(json.dumps({"mcpServers": {f"s{i}": entry for i in range(children)}}))
         return str(path)
+
+    def start_once(self, package: Package) -> None:
+        """Have a package write its bytecode, which an installed one has: what compiles itself is larger, and slower."""
+        config = self.config(1)
+        for client in (self.aggregator(package, config), self.http_aggregator(package, config).client()):
+            client.result("tools/call", {"name": "s0:echo", "arguments": {"x": 1}})
 
     def stdio(self, command: list[str], package: Package | None = None, **options: Any) -> StdioClient:
         """A client of a server on stdio."""

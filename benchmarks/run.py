@@ -111,6 +111,9 @@ def main() -> None:
         labels = [package.label for package in packages]
         if len(set(labels)) < len(labels):
             sys.exit(f"every package needs a label of its own: {', '.join(labels)}")
+        for package in packages:
+            with programs(folder, hub) as running:
+                running.start_once(package)
         about = {package.label: package.about for package in packages}
         results: Figures = {"machine": machine(hub), "packages": about, "size": asdict(size), "rows": {}}
         if given.add and given.json.exists():
