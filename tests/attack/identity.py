@@ -248,6 +248,9 @@ TOKENS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
 
 async def _with_tokens(make: Callable[[str], list[str]], room: Team) -> str:
     tokens = make(f"http://127.0.0.1:{room.trap.port}")
+    for good in (_good(), _provided(json.dumps(claims_of(groups=["red"])))):
+        answer = await room.one.face(good, "tools/list", group="red")
+        assert answer.status_code == 200, "a good token was refused"
     for number, made in enumerate(tokens):
         for headers in ({"Authorization": f"Bearer {made}"}, {"X-API-Key": made}):
             status = await room.one.status_of("POST", "/groups/red/mcp/tools/list", **headers)

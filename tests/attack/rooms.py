@@ -45,7 +45,7 @@ QUICK = 5.0
 EXPECTED = (
     "error: all API keys are rejected until this is fixed",
     "error: Error parsing JSON response",
-    "error: Error calling tool",
+    "error: Error calling tool 'call_tool'",
 )
 """How lines of the log may begin that tell of an error."""
 KEYS: dict[str, tuple[str, ...] | None] = {

@@ -401,6 +401,7 @@ async def check_classes(room: Team) -> str:
         for number in range(3):
             answer = await room.one.call("bob", "blue", f"hostile:classes_{number}", x="a")
             assert answer.status_code == 400, f"pattern {number}: {answer.status_code}"
+            assert "cannot be checked" in answer.text, f"pattern {number}: {answer.text[:200]}"
     return "3 refused, none is felt"
 
 

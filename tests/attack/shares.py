@@ -378,7 +378,7 @@ async def churn(hub: Hub) -> str:
 )
 async def names(machine: Machine) -> str:
     servers = {f"s{n}": lean(tool_names=["x" * 240 + f"{n}_{m}" for m in range(450)]) for n in range(4)}
-    async with hub_of_its_own(machine, config(**servers)) as hub, hub.watched(slowest=2.0), hub.bounded(seconds=2.5):
+    async with hub_of_its_own(machine, config(**servers)) as hub, hub.watched(slowest=2.0), hub.bounded(seconds=2.4):
         for number in range(60):
             answer = await hub.call(None, None, f"s1:{'x' * 200}{number}{'y' * 40}")
             assert answer.status_code == 400, f"{answer.status_code}"

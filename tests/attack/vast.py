@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from support.harness import LEAN_CHILD, config, lean
@@ -147,6 +147,8 @@ async def stderr(machine: Machine) -> str:
                 await asyncio.sleep(0.1)
             flood.cancel()
             await asyncio.gather(flood, return_exceptions=True)
+        report = (await hub.ask("GET", "/status")).json()
+        assert report["servers"]["loud"]["dropped_stderr_lines"] > 50_000, "there was no flood"
         written = len(hub.log) - before
         assert written < 100_000, f"{written // 1000} KB of log"
     return "others go on; less than 100 KB of log"
@@ -185,29 +187,34 @@ _BYTES = {
     "empty lines": b"\n",
     "notifications": b'data: {"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}\n\n',
 }
+_ENDLESS = {**_BYTES, "spaces": b" ", "a value": b"9"}
 
 
 @attack(
     "server-endless",
-    "answers without an end: SSE comments, empty events, notifications, spaces, one number",
+    "answers without an end: SSE comments, empty events, empty lines, notifications, spaces, one number",
     "they end with the deadline; others go on",
     room="machine",
 )
 async def endless(machine: Machine) -> str:
-    async with remote_server() as remote:
-        servers = config(good=lean(), remote={"url": remote.url})
-        async with hub_of_its_own(machine, servers, "call_timeout = 3\n") as hub:
-            for name, part in {**_BYTES, "spaces": b" ", "a value": b"9"}.items():
-                remote.misbehave = _saying(part, is_stream=name in _BYTES)
-                async with hub.watched(slowest=2.0, grows_by=96):
-                    calls = [asyncio.create_task(hub.call(None, None, "remote:echo")) for _ in range(4)]
-                    while not all(call.done() for call in calls):
-                        assert (await hub.call(None, None, "good:echo")).status_code == 200, f"{name}: disturbed"
-                        await asyncio.sleep(0.05)
-                for call in calls:
-                    assert "error" in call.result().text.lower(), f"{name}: answered"
-                remote.misbehave = None
-    return f"an error for each of {len(_BYTES) + 2}"
+    async with AsyncExitStack() as stack:
+        # a server each, for a breaker lets no more through to one that has not answered a few times
+        remotes = {f"r{n}": await stack.enter_async_context(remote_server()) for n in range(len(_ENDLESS))}
+        servers = config(good=lean(), **{key: {"url": remote.url} for key, remote in remotes.items()})
+        hub = await stack.enter_async_context(hub_of_its_own(machine, servers, "call_timeout = 3\n"))
+        for (key, remote), (name, part) in zip(remotes.items(), _ENDLESS.items(), strict=True):
+            assert (await hub.call(None, None, f"{key}:echo")).status_code == 200, f"{name}: not called before"
+            before = remote.counts["tools/call"]
+            remote.misbehave = _saying(part, is_stream=name in _BYTES)
+            async with hub.watched(slowest=2.0, grows_by=96):
+                calls = [asyncio.create_task(hub.call(None, None, f"{key}:echo")) for _ in range(4)]
+                while not all(call.done() for call in calls):
+                    assert (await hub.call(None, None, "good:echo")).status_code == 200, f"{name}: disturbed"
+                    await asyncio.sleep(0.05)
+            for call in calls:
+                assert "error" in call.result().text.lower(), f"{name}: answered"
+            assert remote.counts["tools/call"] >= before + len(calls), f"{name}: not asked"
+    return f"an error for each call of {len(_ENDLESS)} servers"
 
 
 def _saying(part: bytes, *, is_stream: bool) -> Any:
