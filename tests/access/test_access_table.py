@@ -1448,17 +1448,28 @@ async def is_never_sent_to(host: str, port: int, words: str) -> None:
             pytest.fail("entered")
 
 
-async def is_not_found(around: Around, code: int) -> None:
-    def fails(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(code, "not found")
+async def is_found_by_the_connection_alone(around: Around, code: int) -> None:
+    """The name is not found when it is looked up, and then found by what connects."""
+    resolved, looked_up = socket.getaddrinfo, 0
 
-    around.patch.setattr(socket, "getaddrinfo", fails)
-    await is_never_sent_to("localhost", 9, "connection refused or host not found")
+    def fails_at_first(*asked: Any, **options: Any) -> Any:
+        nonlocal looked_up
+        looked_up += 1
+        if looked_up == 1:
+            raise socket.gaierror(code, "not found")
+        return resolved(*asked, **options)
+
+    around.patch.setattr(metadata_addresses, "_ADDRESSES", {ip_address("127.0.0.1")})
+    around.patch.setattr(socket, "getaddrinfo", fails_at_first)
+    async with remote_server() as server:
+        await is_never_sent_to("localhost", server.port, "its address is that of a cloud metadata service")
+        assert server.requests == []
+    assert looked_up > 1
 
 
 @cell("addresses of servers", "missing")
 async def _(around: Around) -> None:
-    await is_not_found(around, socket.EAI_NONAME)
+    await is_found_by_the_connection_alone(around, socket.EAI_NONAME)
 
 
 @cell("addresses of servers", "malformed")
@@ -1481,7 +1492,7 @@ async def _(around: Around) -> None:
 
 @cell("addresses of servers", "down")
 async def _(around: Around) -> None:
-    await is_not_found(around, socket.EAI_AGAIN)
+    await is_found_by_the_connection_alone(around, socket.EAI_AGAIN)
 
 
 @pytest.mark.parametrize("name", [": ".join(key) for key in CELLS])
