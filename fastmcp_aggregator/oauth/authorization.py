@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.discovery import Provider
-from fastmcp_aggregator.oauth.errors import ClientRefused, OAuthError
+from fastmcp_aggregator.oauth.errors import OAuthError
 from fastmcp_aggregator.oauth.grants import Grants
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens, expiry
 from fastmcp_aggregator.settings.oauth import OAuthSettings
@@ -100,13 +100,7 @@ class Authorization(BaseModel):
         settings: OAuthSettings,
         more_scopes: str | None = None,
     ) -> Authorization:
-        """Begin a login; `more_scopes` are asked for besides the usual ones.
-
-        Raises:
-            ClientRefused: it would not be safe.
-        """
-        if why := provider.why_no_login:
-            raise ClientRefused(why)
+        """Begin a login; `more_scopes` are asked for besides the usual ones."""
         pkce = PKCEParameters.generate()
         return cls(
             url=provider.url,

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ValidationError
 
 from fastmcp_aggregator.children.http.credentials import shown_url
 from fastmcp_aggregator.escaping import printable
-from fastmcp_aggregator.oauth.errors import ClientRefused, NothingAsked, Unreachable
+from fastmcp_aggregator.oauth.errors import ClientRefused, NothingAsked, OAuthError, Unreachable
 from fastmcp_aggregator.oauth.web import HttpAnswer, require_secure, sent
 from fastmcp_aggregator.settings.oauth import NO_RESOURCE, OAuthSettings
 from fastmcp_aggregator.version import PROGRAM, VERSION
@@ -93,12 +93,11 @@ class Provider:
         """Whether the address of a client metadata document is a client's id there."""
         return self.metadata is not None and self.metadata.client_id_metadata_document_supported is True
 
-    @property
-    def why_no_login(self) -> str | None:
-        """Why nobody is to log in there. One that says nothing of challenges may take them, as some do."""
+    def require_pkce(self) -> None:
+        """Raise OAuthError where it says that it takes no challenges of ours. One that says nothing may take them."""
         methods = self.metadata.code_challenge_methods_supported if self.metadata is not None else None
-        is_safe = methods is None or "S256" in methods
-        return None if is_safe else "its authorization server does not protect logins (it takes no PKCE with S256)"
+        if methods is not None and "S256" not in methods:
+            raise OAuthError("its authorization server does not protect logins: it takes no PKCE with S256")
 
     def _endpoint(self, name: str, path_of_old: str) -> str:
         given = getattr(self.metadata, name, None) if self.metadata is not None else None

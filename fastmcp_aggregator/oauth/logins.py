@@ -176,6 +176,7 @@ class Logins:
         if not secrets.compare_digest(principal.encode(), login.principal.encode()):
             raise WrongBrowserError("this login is for somebody else; nothing was linked")
         provider = await discovered(site.url, site.settings)
+        provider.require_pkce()
         back = redirect_uri(self.callback, provider.issuer)
         client = await self._client(provider, site.settings, back)
         more = await wanted_scopes(self._accounts.vault, provider.url, principal)

@@ -36,11 +36,12 @@ from support.harness import PATIENCE, config, connected, until
 from support.serving import served
 from support.tokens import AUDIENCE, PAIR
 
-from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
+from fastmcp_aggregator import Aggregator, AggregatorSettings, StartupError, build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.cli.actions.accounts.login import logged_in
+from fastmcp_aggregator.cli.actions.accounts.providers import login_reports, told
 from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.config import RemoteServer, load_config
 from fastmcp_aggregator.oauth.account import keep, kept_accounts
 from fastmcp_aggregator.oauth.authorization import redirect_uri
 from fastmcp_aggregator.oauth.tokens import Tokens
@@ -111,6 +112,16 @@ class Addressed(Protocol):
     """A server that can be logged in to."""
 
     url: str
+
+
+def announce(monkeypatch: pytest.MonkeyPatch, **metadata: Any) -> None:
+    """Let identity providers have these metadata, whatever they do."""
+    here = IdentityProvider._metadata
+
+    async def lying(self: IdentityProvider, request: Request) -> Response:
+        return JSONResponse({**json.loads(bytes((await here(self, request)).body)), **metadata})
+
+    monkeypatch.setattr(IdentityProvider, "_metadata", lying)
 
 
 @dataclass
@@ -382,17 +393,33 @@ async def test_a_login_never_goes_where_a_cloud_hands_out_credentials(
     tmp_path: Path, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server says where its logins are."""
-    here = IdentityProvider._metadata
-
-    async def lying(self: IdentityProvider, request: Request) -> Response:
-        said = json.loads(bytes((await here(self, request)).body))
-        return JSONResponse({**said, field: f"http://169.254.170.23/{field}"})
-
-    monkeypatch.setattr(IdentityProvider, "_metadata", lying)
+    announce(monkeypatch, **{field: f"http://169.254.170.23/{field}"})
     async with identity_provider() as provider, one_of_many(provider, provider.issuer) as server:
         code, said = await log_in(server, tmp_path, "p")
     assert code == 1
     assert "that of a cloud metadata service" in said
+
+
+@pytest.mark.parametrize("methods", [["plain"], []])
+async def test_where_challenges_are_not_taken_login_and_check_say_so_and_no_client_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, methods: list[str]
+) -> None:
+    registered: list[Request] = []
+
+    async def registers(self: IdentityProvider, request: Request) -> Response:
+        registered.append(request)
+        return Response(status_code=400)
+
+    announce(monkeypatch, code_challenge_methods_supported=methods)
+    monkeypatch.setattr(IdentityProvider, "_register", registers)
+    why = "its authorization server does not protect logins: it takes no PKCE with S256"
+    async with identity_provider() as provider, one_of_many(provider, provider.issuer) as server:
+        code, said = await log_in(server, tmp_path, "p")
+        settings = AggregatorSettings(oauth_dir=str(tmp_path / "tokens"))
+        reports = await login_reports(load_config(config(p={"url": server.url})), settings, ["p"])
+    assert (code, said.splitlines()[-1]) == (1, f"logging in to 'p' failed: {why}")
+    assert list(told(reports)) == [f"  p: {why}"]
+    assert registered == []
 
 
 async def test_a_file_of_variables_in_the_working_directory_does_not_move_the_tokens(tmp_path: Path) -> None:

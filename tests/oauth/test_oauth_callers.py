@@ -205,6 +205,14 @@ async def test_a_person_sees_and_ends_their_own_accounts(tmp_path: Path) -> None
 # Attacks.
 
 
+async def test_no_client_is_registered_where_challenges_are_not_taken(tmp_path: Path) -> None:
+    async with around(tmp_path) as place:
+        place.server.challenges = ["plain"]
+        page = await log_in(place, address_in(await asked(await place.client("alice", modern=True))), "alice")
+        assert (page.status_code, "does not protect logins" in page.text) == (502, True)
+        assert place.server.grants["registration"] == 0
+
+
 async def test_a_client_with_another_redirect_address_or_of_another_server_registers_anew(tmp_path: Path) -> None:
     async with around(tmp_path) as place:
         old = OAuthClientInformationFull(

@@ -176,15 +176,16 @@ async def test_a_login_from_refusal_to_tokens(web: Web) -> None:
 @pytest.mark.parametrize(
     ("methods", "is_begun"), [(None, True), (["plain", "S256"], True), (["plain"], False), ([], False)]
 )
-async def test_no_login_begins_where_challenges_are_not_taken(
+async def test_only_who_says_that_it_takes_no_challenges_is_refused(
     web: Web, methods: list[str] | None, *, is_begun: bool
 ) -> None:
     web.changed(code_challenge_methods_supported=methods)
+    provider = await discovered(URL, PLAIN)
     if is_begun:
-        await begun()
+        provider.require_pkce()
     else:
-        with pytest.raises(ClientRefused, match="does not protect logins"):
-            await begun()
+        with pytest.raises(OAuthError, match="does not protect logins"):
+            provider.require_pkce()
 
 
 async def test_settings_say_what_is_asked_for(web: Web) -> None:

@@ -63,6 +63,8 @@ class AccountServer(TokenVerifier):
         self.answers.set()
         self.says_who = True
         """Whether answers by a browser have an `iss` (RFC 9207)."""
+        self.challenges: list[str] | None = None
+        """The kinds of challenges (PKCE) that it says it takes."""
         self.sends_on: Callable[[dict[str, str]], str] | None = None
         """Where browsers are sent on to that come to log in, by what their address asks."""
         self.proofs: list[str | None] = []
@@ -134,7 +136,11 @@ class AccountServer(TokenVerifier):
         if not self.registers:
             del paths["registration"]
         endpoints = {f"{name}_endpoint": f"{self.origin}/{path}" for name, path in paths.items()}
-        more = {"response_types_supported": ["code"], "authorization_response_iss_parameter_supported": self.says_who}
+        more: dict[str, Any] = {
+            "response_types_supported": ["code"],
+            "authorization_response_iss_parameter_supported": self.says_who,
+            "code_challenge_methods_supported": self.challenges,
+        }
         return JSONResponse({"issuer": self.issuer, **endpoints, **more})
 
     async def _register(self, request: Request) -> Response:

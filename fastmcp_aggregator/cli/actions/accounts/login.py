@@ -84,6 +84,7 @@ async def logged_in(server: RemoteServer, settings: OAuthSettings, vault: Vault,
     say(f"asking {server.label} where to log in")
     provider = await discovered(server.url, settings, server.plain_headers())
     say(f"its authorization server is {provider.issuer}")
+    provider.require_pkce()
     await vault.require_room()
     more = await wanted_scopes(vault, provider.url, HUB)
     port = options.port or settings.callback_port

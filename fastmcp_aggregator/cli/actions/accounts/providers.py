@@ -32,7 +32,8 @@ _AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
 class LoginReport:
     """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
     write into the settings, `lacking` why. `redirect_uris` are those that a client needs which does not register
-    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could be asked, and `why` says so.
+    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could be asked or is to log in, and
+    `why` says so.
     """
 
     issuer: str | None
@@ -80,8 +81,11 @@ async def _within(work: object) -> LoginReport:
 
 
 async def _report(server: RemoteServer, own: OAuthSettings | None, vault: Vault, public_url: str | None) -> LoginReport:
+    settings = own or OAuthSettings()
     try:
-        provider = await discovered(server.url, own or OAuthSettings(), server.plain_headers())
+        provider = await discovered(server.url, settings, server.plain_headers())
+        if settings.grant == "authorization_code" and _lets_people_in(provider):
+            provider.require_pkce()
     except NothingAsked:
         return LoginReport(None, why="it asks for no login; `oauth` can be left out")
     except OAuthError as error:
