@@ -46,6 +46,8 @@ EXPECTED = (
     "error: all API keys are rejected until this is fixed",
     "error: Error parsing JSON response",
     "error: Error calling tool 'call_tool'",
+    "error: Error calling tool 'get_prompt': NotFoundError",
+    "error: Error calling tool 'read_resource': NotFoundError",
 )
 """How lines of the log may begin that tell of an error."""
 KEYS: dict[str, tuple[str, ...] | None] = {
