@@ -65,8 +65,10 @@ _OBJECTS = msgspec.json.Decoder(list[dict[str, Raw]])
 # C functions, where that is possible: they are on the way of every call.
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON as bytes; parts that were not decoded stay as they came."""
-encode_lines: Callable[[Any], bytes] = msgspec.json.Encoder().encode_lines
-"""The same for each of some values, with line breaks behind them."""
+encode_lines: Callable[[list[Any]], bytes] = msgspec.json.Encoder().encode_lines
+"""The same for each value of a list, with line breaks behind them. Of what is no list, msgspec 0.22 leaks an
+iterator each time.
+"""
 encode_sorted: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
 """The same, with the keys of objects in order."""
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode

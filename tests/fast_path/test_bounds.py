@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -24,6 +25,24 @@ async def test_only_short_envelopes_are_kept(size: int) -> None:
             await client.result("tools/list", {"_meta": {"own": f"{number}{'x' * size}"}})
         assert app._backend.path_counts.answered > before
         assert path._known_name.cache_info().currsize == (3 if size == 0 else 0)
+
+
+def iterators() -> int:
+    """How many there are; what is kept of calls on purpose has none."""
+    gc.collect()
+    return sum(type(each).__name__.endswith("iterator") for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("is_modern", [False, True])
+async def test_calls_that_are_answered_leave_no_iterators_behind(is_modern: bool) -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app, modern=is_modern) as client:
+        for _ in range(20):
+            await client.call("a:echo")
+        before, answered = iterators(), app._backend.path_counts.answered
+        for _ in range(200):
+            await client.call("a:echo")
+        assert app._backend.path_counts.answered == answered + 200
+        assert iterators() - before < 20
 
 
 def fail(*_: Any, **__: Any) -> Any:

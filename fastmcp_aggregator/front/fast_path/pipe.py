@@ -154,7 +154,7 @@ class _Line:
 
     def encoded(self, result: Result) -> bytes:
         """The line, with its end: to put that behind 30 MiB would copy them once more."""
-        return raw_json.encode_lines(({"jsonrpc": "2.0", "id": self.id, "result": result},))
+        return raw_json.encode_lines([{"jsonrpc": "2.0", "id": self.id, "result": result}])
 
     def send(self, response: bytes) -> None:
         self.front.calls.pop(self.key, None)
