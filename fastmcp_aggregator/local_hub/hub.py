@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 MOST_CLIENTS = 500
 """At once; the next ones have servers of their own."""
 _GREETING_TIMEOUT = 5.0
+_FIRST_CLIENT = 10.0
+"""Seconds in which the client comes that a hub was started for, however soon it is to end without clients."""
 _ACCEPT_RETRY_PAUSE = 0.1
 
 KeepFor = Callable[[str | None, bool | None], Keep | None]
@@ -83,7 +85,7 @@ class LocalHub:
             StartupError: strict, and at least one server failed.
         """
         async with self._app.serving() as signalled:
-            self._look_for_clients()
+            self._look_for_clients(_FIRST_CLIENT)
             accepting = asyncio.create_task(self._accept(), name="hub")
             ready = asyncio.ensure_future(self._app.ready())
             told = [asyncio.ensure_future(event.wait()) for event in (self._ending, signalled)]
@@ -228,15 +230,14 @@ class LocalHub:
             client.say(self._last_word)
             client.stop.set()
 
-    def _look_for_clients(self) -> None:
-        """Begin or cease to wait for the end."""
+    def _look_for_clients(self, at_least: float = 0.0) -> None:
+        """Begin or cease to wait for the end, for `at_least` some seconds."""
         if self._idling is not None:
             self._idling.cancel()
             self._idling = None
         if not self.clients:
-            self._idling = asyncio.get_running_loop().call_later(
-                self._idle, self.end, f"it has had no client for {self._idle:g} s"
-            )
+            idle = max(self._idle, at_least)
+            self._idling = asyncio.get_running_loop().call_later(idle, self.end, f"it has had no client for {idle:g} s")
 
     # The virtual servers that clients see.
 

@@ -238,6 +238,16 @@ async def test_a_hub_without_clients_ends(tmp_path: Path) -> None:
         await until(lambda: not here.path.exists())
 
 
+async def test_a_hub_that_is_to_end_with_its_last_client_waits_for_the_first(tmp_path: Path) -> None:
+    async with hub(tmp_path, idle=0.0, why="it has had no client for 0 s") as here:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        peer = await here.client()
+        assert "result" in await peer.request("ping")
+        peer.writer.close()
+        await until(lambda: not here.path.exists())
+
+
 async def test_what_a_hub_tells_of_itself(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         await here.client(folder="/somewhere", pid=7, group=None)
