@@ -87,6 +87,11 @@ class ClientConfig:
     entry: Mapping[str, Any] = field(default_factory=dict)
     refuses: frozenset[Extra] = frozenset()
 
+    def is_of_project(self, path: Path, machine: Machine) -> bool:
+        """Whether a file is where this client looks for what all who work on a project share."""
+        ends = [Path(file).parts for file in self.project_files]
+        return path not in self.user_files(machine) and any(path.parts[-len(end) :] == end for end in ends)
+
 
 def _claude_code(machine: Machine) -> list[Path]:
     return [Path(machine.environ.get("CLAUDE_CONFIG_DIR") or machine.home) / ".claude.json"]

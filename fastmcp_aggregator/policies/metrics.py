@@ -38,7 +38,7 @@ _LONG = 2000
 """Samples of one metric that take some 20 ms to write."""
 _SLICE = 0.005
 """Seconds after which others have a turn."""
-_SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0, 300.0)
+_SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 10.0, 15.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
 _Series = tuple[Count, Durations | None, Count, Count]
 _Values = Mapping[Any, float]

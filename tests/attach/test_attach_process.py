@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.harness import ServerProcess, config, lean, running, talking, until
+from support.harness import PATIENCE, ServerProcess, config, lean, running, talking, until
 from support.processes import is_gone, pids_in
 
 import fastmcp_aggregator
@@ -84,20 +85,22 @@ async def test_two_clients_share_one_hub_and_one_server_and_nothing_is_left_afte
     await until(lambda: is_gone(pids_in(record)[0]))
 
 
-async def test_a_hub_answers_the_handshake_before_it_has_imported_fastmcp(
+async def test_a_hub_answers_handshakes_before_it_has_imported_fastmcp(
     tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It imports one that waits for a line."""
+    """It imports one that waits for a line; the second client comes meanwhile."""
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     (tmp_path / "fastmcp.py").write_text(f"open({str(gate)!r}).read()")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    async with bridge(written(tmp_path, a=lean()), handshake=False) as server:
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
-        answer = await server.client.begin("initialize", hello)[1]
-        assert answer["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
-        descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)  # once the hub has it open, too
-        os.close(descriptor)
+    path = written(tmp_path, a=lean())
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    for _ in range(2):
+        async with bridge(path, handshake=False) as server:
+            answer = await server.client.begin("initialize", hello)[1]
+            assert answer["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
+    descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)  # once the hub has it open, too
+    os.close(descriptor)
 
 
 async def test_a_killed_hub_is_replaced_and_what_was_lost_is_told(tmp_path: Path, runtime: Path) -> None:
@@ -170,6 +173,53 @@ async def test_a_server_is_restarted_in_the_hub(tmp_path: Path, runtime: Path) -
         assert "files is being restarted in the hub" in (await command("restart", "files")).stderr
         assert "did you mean 'files'?" in (await command("restart", "flies")).stderr
         assert await server.client.call("files:pid") != before
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_hubs_are_watched_while_they_end_and_start(as_json: bool, tmp_path: Path, runtime: Path) -> None:
+    line = [sys.executable, "-P", "-m", "fastmcp_aggregator", "status", "--watch", "--every", "0.1"]
+    async with bridge(written(tmp_path, a=lean())) as server:
+        await server.client.call("a:echo", x=1)
+        watching = await asyncio.create_subprocess_exec(
+            *line, *(["--json"] if as_json else []), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        assert watching.stdout is not None
+
+        async def shown(text: bytes) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while text not in await watching.stdout.readline():
+                    pass
+
+        running_, none = (
+            (b'"state": "running"', b'{"hubs": []}') if as_json else (b"servers  a  running", b"no hub runs")
+        )
+        await shown(running_)
+        await command("stop")
+        await shown(none)
+        await server.client.call("a:echo", x=2)
+        await shown(running_)
+        watching.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(watching.wait(), PATIENCE) == 0
+
+
+async def test_hubs_are_watched_in_one_place_of_a_terminal(tmp_path: Path, runtime: Path) -> None:
+    main_end, other_end = pty.openpty()
+    line = [sys.executable, "-P", "-m", "fastmcp_aggregator", "status", "--watch", "--every", "0.1"]
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "60", "LINES": "24"}
+    async with bridge(written(tmp_path, a=lean())) as server:
+        await server.client.call("a:echo", x=1)
+        watching = await asyncio.create_subprocess_exec(*line, stdout=other_end, stderr=other_end, env=environ)
+        os.close(other_end)
+        seen = b""
+        while seen.count(b"servers  a  running") < 2:
+            seen += await asyncio.to_thread(os.read, main_end, 65536)
+        watching.send_signal(signal.SIGINT)
+        with suppress(OSError):  # it has ended
+            while await asyncio.to_thread(os.read, main_end, 65536):
+                pass
+        os.close(main_end)
+        assert await asyncio.wait_for(watching.wait(), PATIENCE) == 0
+        assert b"\x1b[2K" in seen  # over what stood there before
 
 
 async def test_a_hub_is_chosen_by_its_config_and_several_are_stopped_at_once(tmp_path: Path, runtime: Path) -> None:

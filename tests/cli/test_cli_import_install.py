@@ -509,6 +509,16 @@ def test_what_undoes_an_installation_is_told_with_its_name_and_file(run: Run, he
     assert run("uninstall", "cursor", "--client-config", "other.json", "--name", "my hub", "--yes").code == 0
 
 
+def test_paths_of_this_machine_in_the_file_of_a_project_are_told(run: Run, here: Machine) -> None:
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    line = ["install", "claude-code", "--config", "mcp.json", "--yes"]
+    assert "project" not in run(*line).err
+    for _ in range(2):  # it is so as well if it has it already
+        told = run(*line, "--client-config", ".mcp.json").err
+        assert f"warning: {here.project / '.mcp.json'} is a project's file, but " in told
+        assert f"{here.project / 'mcp.json'} and the PATH are of this machine" in told
+
+
 @pytest.mark.process
 def test_a_client_that_had_no_file_is_said(run: Run, here: Machine) -> None:
     (here.project / "mcp.json").write_text(json.dumps({"mcpServers": {"time": lean()}}))

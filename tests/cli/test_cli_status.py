@@ -34,6 +34,7 @@ from support.serving import served
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
+from fastmcp_aggregator.cli.actions.hubs import restart as hubs_restart
 from fastmcp_aggregator.cli.actions.hubs import status as hubs_status
 from fastmcp_aggregator.cli.actions.hubs.status import _clients, _server
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
@@ -312,14 +313,44 @@ def _read_on(descriptor: int) -> Iterator[None]:
     os.close(descriptor)
 
 
-def test_who_watches_while_a_hub_runs_is_told_that_it_is_not_the_hub(
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (hubs_status, hubs_restart):
+        monkeypatch.setattr(module, "running_hubs", list)
+        monkeypatch.setattr(module, "HERE", f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize("line", [["status"], ["restart", "a"]])
+def test_without_a_hub_and_an_instance_one_line_says_so(line: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(line) == 1
+    told = "no hub runs, and no aggregator serves HTTP at http://127.0.0.1:8000; the next request of a client that"
+    assert capfd.readouterr() == ("", f"{told} attaches starts a hub\n")
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_a_hub_that_is_named_is_not_looked_for_over_http(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["restart", "a", "--hub", "work"]) == 1
+    assert capfd.readouterr().err == "no hub runs; the next request of a client that attaches starts it\n"
+    assert main(["status", "--hub", "work"]) == 1
+    assert capfd.readouterr().err == "no hub 'work' runs\n"
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_no_hub_is_told_as_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--json"]) == 1
+    assert json.loads(capfd.readouterr().out) == {"hubs": []}
+
+
+async def test_an_instance_here_is_shown_and_watched_if_no_hub_runs(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hubs_status, "running_hubs", lambda: [{"id": "a"}])
-    monkeypatch.setattr(hubs_status.of_instance, "run", lambda _: 0)
-    for arguments, is_told in ((["--watch"], True), (["--watch", "http://h"], False), (["--wake", "a"], False)):
-        assert main(["status", *arguments]) == 0
-        assert ("status --open, or fastmcp-aggregator logs --follow" in capfd.readouterr().err) is is_told
+    monkeypatch.setattr(hubs_status, "running_hubs", list)
+    monkeypatch.setattr(hubs_status.of_instance, "_watch", lambda instance, *_, **__: print(instance.url) or 0)
+    async with settled(hub()) as url:
+        monkeypatch.setattr(hubs_status, "HERE", url)
+        assert "files" in (await status(capfd))[1]
+        assert await status(capfd, "--watch") == (0, f"{url}\n", "")
 
 
 async def test_watch_waits_for_an_instance_that_is_not_there_yet() -> None:

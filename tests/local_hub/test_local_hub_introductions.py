@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.harness import PATIENCE
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.early.known_client import Introduce
-from fastmcp_aggregator.local_hub.introductions import introduce
+from fastmcp_aggregator.local_hub.introductions import IntroduceTo, introducing
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 HANDSHAKE = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO})
@@ -39,12 +40,17 @@ def connected(listener: system.Listener, said: bytes) -> socket.socket:
     return peer
 
 
-def introduce_all(listener: system.Listener, name: str = "hub") -> None:
+def introduce_as(name: str) -> IntroduceTo:
     def introduce_to(about: Mapping[str, Any]) -> Introduce | None:
         is_there = about.get("group") in {None, "web"}
         return (lambda method, _: {method: json.dumps({"name": name}).encode()}) if is_there else None
 
-    introduce(listener, introduce_to)
+    return introduce_to
+
+
+def introduce_all(listener: system.Listener, name: str = "hub") -> None:
+    with introducing(listener, introduce_as(name)):
+        pass
 
 
 def said_to(peer: socket.socket) -> bytes:
@@ -65,6 +71,29 @@ def test_a_handshake_is_answered_and_its_client_is_still_to_be_accepted(listener
         assert waiting.recv(greeting.LONGEST) == said
         listener.close(greeting.line(greeting.STOPPING))
         assert greeting.read(said_to(peer))[0] == greeting.STOPPING
+
+
+def test_who_connects_while_the_hub_imports_is_answered_once(listener: system.Listener) -> None:
+    said = greeting.line(greeting.CLIENT, **SAYING)
+    with introducing(listener, introduce_as("hub")), connected(listener, said[:20]) as peer:
+        with connected(listener, said) as other:
+            assert answer_to(other) == {"name": "hub"}
+        peer.sendall(said[20:])
+        assert answer_to(peer) == {"name": "hub"}
+        with connected(listener, said) as another:
+            answer_to(another)
+        peer.setblocking(False)
+        assert said_to(peer) == b""
+    with connected(listener, said) as late:
+        assert len(listener.connected()) == 4
+        assert said_to(late) == b""
+
+
+def answer_to(peer: socket.socket) -> Any:
+    peer.settimeout(PATIENCE)
+    what, about = greeting.read(peer.recv(greeting.LONGEST))
+    assert what == greeting.INTRODUCED
+    return json.loads(about["answer"])["result"]
 
 
 @pytest.mark.parametrize(
@@ -100,5 +129,6 @@ def test_an_answer_that_a_connection_may_not_take_at_once_waits_for_the_hub(list
 def test_who_may_not_be_introduced_waits_for_the_hub(listener: system.Listener) -> None:
     asked: list[Any] = []
     with connected(listener, greeting.line(greeting.CLIENT, group="web", **SAYING)) as peer:
-        introduce(listener, lambda about: asked.append(about["group"]))
+        with introducing(listener, lambda about: asked.append(about["group"])):
+            pass
         assert (asked, said_to(peer)) == (["web"], b"")

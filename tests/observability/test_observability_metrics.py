@@ -15,6 +15,7 @@ from support.wire import until_answered
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.aggregator import Aggregator
 from fastmcp_aggregator.callers.call import json_size
+from fastmcp_aggregator.cli.running.instance import calls_of
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.policies.metrics import CONTENT_TYPE, OTHER, Metrics, Scrape
 from fastmcp_aggregator.policies.policy import CallEnd
@@ -83,6 +84,15 @@ async def test_how_long_a_call_took_is_counted_unless_it_was_denied() -> None:
     assert await value(metrics, "call_duration_seconds_sum", server="git", tool="log") == 7.02
     assert await value(metrics, "call_duration_seconds_bucket", server="git", tool="log", le="0.025") == 1
     assert await value(metrics, "call_duration_seconds_bucket", server="git", tool="log", le="30.0") == 2
+
+
+@pytest.mark.parametrize(("took", "told"), [(6, 10), (11, 15), (16, 30)])
+async def test_a_quantile_of_slow_calls_is_less_than_double_what_they_took(took: float, told: float) -> None:
+    metrics = Metrics()
+    for _ in range(1000):
+        call_tool(metrics, "git", "log", seconds=took)
+    shown = calls_of((await metrics.render(Scrape())).decode())["git"].quantile(0.99)
+    assert shown == pytest.approx(told, rel=0.01)
 
 
 async def test_a_server_that_changes_its_tools_without_end_has_a_bounded_number_of_labels() -> None:

@@ -205,6 +205,8 @@ def _show(
         put_diff(lines)
     else:
         put_lines([f"{change.path} has it already"])
+    if client.is_of_project(change.path, this_machine()):
+        _warn_of_places(change.path, entry)
     if unset:
         advice = (
             "Write NAME=VALUE lines into a file, and give it with --env-file FILE"
@@ -215,6 +217,15 @@ def _show(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which {client.label} has "
             f"only if it is started from a shell that has. {advice}; without them, these fail: {', '.join(unset)}."
         )
+
+
+def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:
+    """Those who get the project get its file, too."""
+    places = ", ".join(word for word in (entry["command"], *entry["args"]) if os.path.isabs(word))
+    say(
+        f"warning: {path} is a project's file, but {places} and the PATH are of this machine. Keep the file out of "
+        "version control; or, to have the aggregator in all your projects, leave out --client-config."
+    )
 
 
 def _tell_of_others(config: str, path: Path, twice: Sequence[str], others: Sequence[str], *, is_moved: bool) -> None:

@@ -7,20 +7,29 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.running.given_files import given_text
-from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerState, base_of
+from fastmcp_aggregator.cli.running.instance import (
+    Instance,
+    InstanceError,
+    NoInstanceError,
+    Sample,
+    ServerState,
+    base_of,
+)
 from fastmcp_aggregator.cli.terminal.console import counted, put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 _WINDOW = 60.0
 """Seconds for which --watch tells rates and quantiles."""
@@ -51,8 +60,12 @@ class Row:
     isolation_reason: str | None
 
 
+def instance_of(options: argparse.Namespace) -> Instance:
+    return Instance(base_of(options.url), _api_key(options.api_key_file))
+
+
 def run(options: argparse.Namespace) -> int:
-    instance = Instance(base_of(options.url), _api_key(options.api_key_file))
+    instance = instance_of(options)
     if options.wake is not None:
         instance.wake(options.wake)
     if options.watch:
@@ -69,9 +82,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_restart(options: argparse.Namespace) -> int:
-    instance = Instance(base_of(options.url), _api_key(options.api_key_file))
+    instance = instance_of(options)
     try:
         instance.restart(options.server)
+    except NoInstanceError:
+        raise
     except InstanceError as error:
         raise InstanceError(f"{error}{_meant(instance, options.server)}") from None
     say(f"{options.server} is being restarted; fastmcp-aggregator status {options.url} shows when it is up")
@@ -98,7 +113,7 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
     """Until a signal. An instance that does not answer may come back, so it is asked again."""
     end_on_signals(FINE)
     if not as_json and sys.stdout.isatty():
-        return _watch_on_screen(instance, every)
+        return show_in_place(table_of(instance, *found) for found in samples_of(instance, every))
     for samples, error in samples_of(instance, every):
         if error is not None:
             say(error)
@@ -110,22 +125,30 @@ def _watch(instance: Instance, every: float, *, as_json: bool) -> int:
     return FINE
 
 
-def _watch_on_screen(instance: Instance, every: float) -> int:
+def show_in_place(shown: Iterable[RenderableType]) -> int:
+    """Show one after the other in the same place of the terminal, until a signal."""
     from rich.console import Console  # noqa: PLC0415 - rich is for terminals only
     from rich.live import Live  # noqa: PLC0415 - as above
 
     with Live(console=Console(), auto_refresh=False, screen=False) as live:
         end_on_signals(FINE, live.stop)
-        for samples, error in samples_of(instance, every):
-            live.update(table_of(instance, samples, error), refresh=True)
+        for each in shown:
+            live.update(each, refresh=True)
     return FINE
+
+
+def regularly(every: float) -> Iterator[float]:
+    """Now and each `every` seconds, for ever: when it is, by a clock that never jumps."""
+    while True:
+        began = time.monotonic()
+        yield began
+        time.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
 def samples_of(instance: Instance, every: float) -> Iterator[tuple[Sequence[Sample], str | None]]:
     """The samples of the last minute, oldest first, or why there is no new one; for ever."""
     samples: deque[Sample] = deque()
-    while True:
-        began = time.monotonic()
+    for began in regularly(every):
         error = None
         try:
             samples.append(instance.sample())
@@ -134,7 +157,6 @@ def samples_of(instance: Instance, every: float) -> Iterator[tuple[Sequence[Samp
         while len(samples) > 2 and samples[1].at < began - _WINDOW:
             samples.popleft()
         yield samples, error
-        time.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
 def rows_of(samples: Sequence[Sample]) -> list[Row]:
@@ -234,6 +256,13 @@ def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -
     for row in rows_of(samples):
         table.add_row(*(Text(cell, _COLOURS.get(cell, "")) for cell in _cells(row)))
     return table
+
+
+def text_of(lines: Iterable[str]) -> Text:
+    """Lines for a terminal, each cut to its width."""
+    from rich.text import Text  # noqa: PLC0415 - rich is for terminals only
+
+    return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="ellipsis")
 
 
 def flood_of(dropped: int) -> str:

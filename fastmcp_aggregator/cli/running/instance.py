@@ -29,6 +29,10 @@ class InstanceError(AggregatorError):
     """An instance cannot be reached, or what answers is not one."""
 
 
+class NoInstanceError(InstanceError):
+    """Nothing answers there, or what does is no instance."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerCalls:
     """Calls that have ended, and how many of them took at most so many seconds."""
@@ -117,13 +121,13 @@ class Instance:
         """
         status = self._get("/status")
         if status is None:
-            raise InstanceError(
+            raise NoInstanceError(
                 f"{self.url} is not an aggregator: it has no /status; give the URL where one serves HTTP"
             )
         try:
             document = msgspec.json.decode(status, type=_Document)
         except (msgspec.DecodeError, RecursionError):
-            raise InstanceError(
+            raise NoInstanceError(
                 f"{self.url} is not an aggregator: its /status is not that of one; give the URL where one serves HTTP"
             ) from None
         metrics = self._get("/metrics", without=(404, 403))  # which keys of some groups may not see
@@ -170,9 +174,9 @@ class Instance:
                 return None
             raise InstanceError(self._refusal(error.code)) from None
         except urllib.error.URLError as error:
-            raise InstanceError(self._silence(error.reason)) from None
+            raise self._silence(error.reason) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise InstanceError(self._silence(error)) from None
+            raise self._silence(error) from None
         return data.decode("utf-8", "replace")
 
     def _refusal(self, code: int) -> str:
@@ -189,14 +193,14 @@ class Instance:
             )
         return f"{self.url} answers with the HTTP status {code}; see the log of what runs there"
 
-    def _silence(self, reason: object) -> str:
+    def _silence(self, reason: object) -> InstanceError:
         if isinstance(reason, ConnectionRefusedError):
-            return (
+            return NoInstanceError(
                 f"connection refused: nothing runs at {self.url}\n"
                 "To start it: fastmcp-aggregator CONFIG --transport http --port PORT; or give the URL where it runs"
             )
         words = f"no answer within {_TIMEOUT:g} s" if isinstance(reason, TimeoutError) else str(reason)
-        return f"cannot reach {self.url}: {words}"
+        return InstanceError(f"cannot reach {self.url}: {words}")
 
 
 def base_of(url: str) -> str:

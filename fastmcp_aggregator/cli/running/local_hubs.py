@@ -12,11 +12,16 @@ from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs
 from fastmcp_aggregator.attach.identity import difference
 from fastmcp_aggregator.attach.starting import record_of
+from fastmcp_aggregator.cli.parser.command import HERE
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.escaping import printable
 
 Status = Mapping[str, Any]
+NO_HUB = "no hub runs; the next request of a client that attaches starts it"
+NOTHING = (
+    f"no hub runs, and no aggregator serves HTTP at {HERE}; the next request of a client that attaches starts a hub"
+)
 _NOTED = ("name", "config", "pid")
 STARTS, ENDS, HANGS = "it is starting", "it is ending", "it does not answer"
 """Why a hub tells nothing of itself."""

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from fastmcp_aggregator.early.answers import AnswersFile
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
-from fastmcp_aggregator.local_hub.introductions import introduce
+from fastmcp_aggregator.local_hub.introductions import IntroduceTo, introducing
 from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
 from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 
@@ -81,8 +81,13 @@ def _run(options: argparse.Namespace, listener: system.Listener) -> int:
     groups = load_named_groups(options, config, settings)
     if not options.debug:
         logging.getLogger("fastmcp_aggregator").setLevel(logging.INFO)
-    catalogues = CatalogueStore(is_of_hub=True)
+    serving = _serve(config, settings, groups, options, listener, environ)
+    return run_to_end(serving, exit_code_on_signal=FINE)
 
+
+def _introductions(
+    config: McpConfig, settings: AggregatorSettings, groups: Groups, catalogues: CatalogueStore
+) -> IntroduceTo:
     def introduce_to(about: Mapping[str, Any]) -> Introduction | None:
         group, has_search = about.get("group"), settings.tool_search or bool(about.get("tool_search"))
         if group is not None and group not in groups:
@@ -91,9 +96,7 @@ def _run(options: argparse.Namespace, listener: system.Listener) -> int:
             config, settings.model_copy(update={"tool_search": has_search}), groups, group, catalogues
         )
 
-    introduce(listener, introduce_to)
-    serving = _serve(config, settings, groups, options, listener, catalogues, environ)
-    return run_to_end(serving, exit_code_on_signal=FINE)
+    return introduce_to
 
 
 def _require_end() -> None:
@@ -134,9 +137,9 @@ async def _serve(
     groups: Groups,
     options: argparse.Namespace,
     listener: system.Listener,
-    catalogues: CatalogueStore,
     environ: Mapping[str, str],
 ) -> int:
+    catalogues = CatalogueStore(is_of_hub=True)
     depends_on = what_answers_depend_on(options, config, settings)
     kept: dict[str, AnswersFile] = {}
 
@@ -151,9 +154,11 @@ async def _serve(
     report = Lines()
     end_on_signals(FINE, kill_recorded_groups)
     leave_out(report.tells)
-    async with built_early(config, settings, groups=groups, catalogues=catalogues) as app:
-        from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
-        from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
+    async with AsyncExitStack() as stack:
+        with introducing(listener, _introductions(config, settings, groups, catalogues)):
+            app = await stack.enter_async_context(built_early(config, settings, groups=groups, catalogues=catalogues))
+            from fastmcp_aggregator.local_hub.hub import LocalHub  # noqa: PLC0415 - it needs FastMCP
+            from fastmcp_aggregator.local_hub.report import HubAbout  # noqa: PLC0415 - as above
 
         variables = _followed_variables(options.env_file, environ, app)
         async with (

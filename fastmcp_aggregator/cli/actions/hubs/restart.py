@@ -9,7 +9,8 @@ from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.local_hubs import ENDS, Status, chosen, running_hubs
+from fastmcp_aggregator.cli.running.instance import NoInstanceError
+from fastmcp_aggregator.cli.running.local_hubs import ENDS, NO_HUB, NOTHING, Status, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
@@ -21,16 +22,26 @@ def run(options: argparse.Namespace) -> int:
         chosen_one = chosen(options.hub, hubs)
         hubs = [] if chosen_one is None else [chosen_one]
     if not hubs:
-        if options.url is None:
-            say("no hub runs; the next request of a client that attaches starts it, with all servers anew")
-        options.url = options.url or HERE
-        return run_restart(options)
+        return run_restart(options) if options.url is not None else _without_hub(options)
     having = [hub for hub in hubs if hub.get("silent") or options.server in hub["servers"]]
     if not having:
         similar = closest(options.server, [key for hub in hubs for key in hub["servers"]], 1)
         meant = f"; did you mean {similar[0]!r}?" if similar else ""
         raise UsageError(f"no hub has a server {options.server!r}{meant}")
     return max([_restarted(hub, options.server) for hub in having])
+
+
+def _without_hub(options: argparse.Namespace) -> int:
+    """There may be an instance that serves HTTP here."""
+    if options.hub is None:
+        options.url = HERE
+        try:
+            return run_restart(options)
+        except NoInstanceError:
+            say(NOTHING)
+    else:
+        say(NO_HUB)
+    return FAILED
 
 
 def _restarted(hub: Status, server: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,49 +16,89 @@ from fastmcp_aggregator.attach.identity import how_to_share
 from fastmcp_aggregator.cli.actions import status as of_instance
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.instance import InstanceError
-from fastmcp_aggregator.cli.running.local_hubs import HANGS, Status, chosen, is_named, others_of, running_hubs
+from fastmcp_aggregator.cli.running.instance import NoInstanceError
+from fastmcp_aggregator.cli.running.local_hubs import (
+    HANGS,
+    NO_HUB,
+    NOTHING,
+    Status,
+    chosen,
+    is_named,
+    others_of,
+    running_hubs,
+)
 from fastmcp_aggregator.cli.terminal.console import put, put_json, put_table, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
+from fastmcp_aggregator.cli.terminal.signals import end_on_signals
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.version import PROGRAM
 
-_WATCHES_NO_HUB = (
-    f"--watch shows an instance that serves HTTP, by default {HERE}. To follow a hub: "
-    f"{PROGRAM} status --open, or {PROGRAM} logs --follow"
-)
+_IN_FULL = f"{PROGRAM} status --json"
 
 
 def run(options: argparse.Namespace) -> int:
     if options.open is not None:
         return _open(options.open or None)
-    is_of_instance = options.url is not None or options.watch or options.wake is not None
-    hubs = [] if is_of_instance else running_hubs()
-    if options.hub is not None and not (hubs := [hub for hub in hubs if is_named(hub, options.hub)]):
-        say(f"no hub {options.hub!r} runs")
-        return FAILED
-    if not hubs:
-        if options.watch and options.url is None and running_hubs():
-            say(_WATCHES_NO_HUB)
+    if options.url is not None or options.wake is not None:
         options.url = options.url or HERE
-        return of_instance.run(options) if is_of_instance else _without_hub(options)
+        return of_instance.run(options)
+    hubs = _named(options.hub)
+    if not hubs and options.hub is None and (code := _of_instance(options)) is not None:
+        return code
+    if options.watch:
+        return _watch(options)
     if options.json:
-        put_json({"hubs": [{name: value for name, value in hub.items() if name != "hub"} for hub in hubs]})
+        put_json(_document(hubs))
+    elif hubs:
+        put_table(_table(hubs), _IN_FULL)
+    if not hubs:
+        say(NOTHING if options.hub is None else f"no hub {options.hub!r} runs")
+    return FINE if hubs else FAILED
+
+
+def _named(word: str | None) -> list[Status]:
+    return [hub for hub in running_hubs() if is_named(hub, word)]
+
+
+def _of_instance(options: argparse.Namespace) -> int | None:
+    """How an instance is that serves HTTP here; None: there is none."""
+    options.url = HERE
+    try:
+        if options.watch:  # which would wait for one
+            of_instance.instance_of(options).sample()
+        return of_instance.run(options)
+    except NoInstanceError:
+        return None
+
+
+def _watch(options: argparse.Namespace) -> int:
+    """Until a signal. Hubs end and start meanwhile."""
+    end_on_signals(FINE)
+    none = NO_HUB if options.hub is None else f"no hub {options.hub!r} runs"
+    found = (_named(options.hub) for _ in of_instance.regularly(options.every))
+    if options.json:
+        for hubs in found:
+            put_json(_document(hubs), indent=None)
+    elif sys.stdout.isatty():
+        return of_instance.show_in_place(
+            of_instance.text_of([*(_table(hubs) or [none]), "Ctrl-C ends."]) for hubs in found
+        )
     else:
-        tables = [[*_lines(hub, others_of(hub, hubs)), ""] for hub in hubs]
-        put_table([*chain.from_iterable(tables)][:-1], "fastmcp-aggregator status --json")
+        for hubs in found:
+            if hubs:
+                put("\n".join([*_table(hubs), ""]))
+            else:
+                say(none)
     return FINE
 
 
-def _without_hub(options: argparse.Namespace) -> int:
-    """There may be an instance that serves HTTP here."""
-    say("no hub runs; the next request of a client that attaches starts it")
-    try:
-        return of_instance.run(options)
-    except InstanceError:
-        if options.json:
-            put_json({"hubs": []})
-        return FAILED
+def _document(hubs: Sequence[Status]) -> dict[str, Any]:
+    return {"hubs": [{name: value for name, value in hub.items() if name != "hub"} for hub in hubs]}
+
+
+def _table(hubs: Sequence[Status]) -> list[str]:
+    tables = [[*_lines(hub, others_of(hub, hubs)), ""] for hub in hubs]
+    return [*chain.from_iterable(tables)][:-1]
 
 
 def _open(word: str | None) -> int:
@@ -68,7 +109,7 @@ def _open(word: str | None) -> int:
         say(str(why))
         return FAILED
     if answer is None:
-        say("no hub runs; the next request of a client that attaches starts it")
+        say(NO_HUB)
         return FAILED
     import webbrowser  # noqa: PLC0415 - for this alone
 
