@@ -3,7 +3,9 @@
 import asyncio
 import importlib.util
 import json
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,16 @@ def mcp_json(tmp_path: Path) -> str:
     return str(path)
 
 
-async def output_of(example: str, mcp_json: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(EXAMPLES / example), mcp_json, stdout=asyncio.subprocess.PIPE
-    )
-    stdout, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert process.returncode == 0
-    return stdout.decode()
+@pytest.fixture
+def run(mcp_json: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+    """Run an example as a program, in this process; what it prints."""
+
+    def run(example: str) -> str:
+        monkeypatch.setattr(sys, "argv", [example, mcp_json])
+        runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
 def module_of(example: str) -> Any:
@@ -51,16 +56,16 @@ async def test_run_on_stdio(mcp_json: str) -> None:
         assert await server.end() == 0
 
 
-async def test_client_in_memory(mcp_json: str) -> None:
-    assert {"a:echo", "b:echo"} <= set((await output_of("in_memory.py", mcp_json)).split())
+def test_client_in_memory(run: Callable[[str], str]) -> None:
+    assert {"a:echo", "b:echo"} <= set(run("in_memory.py").split())
 
 
-async def test_mounted_under_a_namespace(mcp_json: str) -> None:
-    assert {"greet", "hub_a__echo", "hub_b__echo"} <= set((await output_of("mount.py", mcp_json)).split())
+def test_mounted_under_a_namespace(run: Callable[[str], str]) -> None:
+    assert {"greet", "hub_a__echo", "hub_b__echo"} <= set(run("mount.py").split())
 
 
-async def test_async_with(mcp_json: str) -> None:
-    assert "a: running" in await output_of("async_with.py", mcp_json)
+def test_async_with(run: Callable[[str], str]) -> None:
+    assert "a: running" in run("async_with.py")
 
 
 async def test_asgi_app_inside_an_application(mcp_json: str) -> None:

@@ -273,6 +273,13 @@ async def test_nothing_is_answered_before_initialize() -> None:
     assert error["code"] == -32602
 
 
+async def test_a_cancellation_of_what_is_no_request_is_ignored() -> None:
+    async with build_aggregator(config(a=lean())) as app, connected(app) as client:
+        for request_id in ([], {}, None, 1.5, True, "no such request"):
+            client.notify("notifications/cancelled", {"requestId": request_id})
+            assert (await client.call("a:echo"))["tool"] == "echo", request_id
+
+
 async def test_a_cancelled_call_is_cancelled_at_the_child() -> None:
     async with serving(two_eras()) as (app, client):
         request_id, held = client.begin("tools/call", {"name": "old:hold"})

@@ -1,4 +1,4 @@
-"""Traces: one from the client to the child, and where they go. A process collects once, so each test has its own."""
+"""Traces: one from the client to the child, and where they go. A process collects once, so none does that here."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
 TESTS = Path(__file__).parents[1]
+ERAS = ("legacy", "modern")
+Way = tuple[bool, str, str | None]
+"""Whether the client is modern, the server's era, and the trace that the client is in."""
 
 CALLING = """
 import asyncio, json, sys
@@ -34,18 +37,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support.wire import text_of
 from fastmcp_aggregator import build_aggregator
-async def main(client_is_modern, era, traceparent):
-    spans = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(spans))
-    trace.set_tracer_provider(provider)
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(provider)
+async def told(client_is_modern, era, traceparent):
     app = build_aggregator(config(git=lean(era=era)))
     async with app, connected(app, modern=client_is_modern) as client:
         spans.clear()
         params = {"name": "git:params", "_meta": {"traceparent": traceparent} if traceparent else {}}
         received = text_of(await client.result("tools/call", params))
         await client.error("tools/call", {"name": "git:error", "_meta": params["_meta"]})
-    told = [
+    finished = [
         {
             "name": span.name,
             "kind": span.kind.name,
@@ -57,9 +60,8 @@ async def main(client_is_modern, era, traceparent):
         for span in spans.get_finished_spans()
         if "tools/call" in span.name
     ]
-    print(json.dumps({"spans": told, "received": received["_meta"]["traceparent"]}))
-
-asyncio.run(main(*json.loads(sys.argv[1])))
+    return {"spans": finished, "received": received["_meta"]["traceparent"]}
+print(json.dumps([asyncio.run(told(*way)) for way in json.loads(sys.argv[1])]))
 """
 
 OVER_HTTP = """
@@ -157,13 +159,23 @@ async def collecting(*, answers: bool = True) -> AsyncIterator[Collector]:
 
 # Spans.
 
+BEGUN: Way = (False, "legacy", None)
+"""A call of a client that has no trace."""
+GOES_ON: list[Way] = [(client_is_modern, era, TRACEPARENT) for client_is_modern in (False, True) for era in ERAS]
 
-@pytest.mark.parametrize("client_is_modern", [False, True], ids=["legacy client", "modern client"])
-@pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_call_is_one_trace_from_the_client_to_the_child(client_is_modern: bool, era: str) -> None:
-    code, out, err = await run(CALLING, json.dumps([client_is_modern, era, TRACEPARENT]))
+
+@pytest.fixture(scope="module")
+def traced() -> dict[Way, Any]:
+    """What was told of a call in each way, in one process that collects."""
+    ways = [*GOES_ON, BEGUN]
+    code, out, err = asyncio.run(run(CALLING, json.dumps(ways)))
     assert code == 0, err
-    told = json.loads(out)
+    return dict(zip(ways, json.loads(out), strict=True))
+
+
+@pytest.mark.parametrize("way", GOES_ON, ids=lambda way: f"{'modern' if way[0] else 'legacy'} client, {way[1]}")
+def test_a_call_is_one_trace_from_the_client_to_the_child(way: Way, traced: dict[Way, Any]) -> None:
+    told = traced[way]
     sent, served, sent_again, served_again = told["spans"]
     assert {span["trace"] for span in told["spans"]} == {TRACE}
     assert (served["name"], served["kind"], served["parent"]) == ("tools/call git:params", "SERVER", SPAN)
@@ -187,10 +199,8 @@ async def test_a_trace_that_an_http_request_tells_goes_on_and_spans_say_what_cam
     ]
 
 
-async def test_a_client_without_a_trace_begins_one() -> None:
-    code, out, err = await run(CALLING, json.dumps([False, "legacy", None]))
-    assert code == 0, err
-    told = json.loads(out)
+def test_a_client_without_a_trace_begins_one(traced: dict[Way, Any]) -> None:
+    told = traced[BEGUN]
     sent, served, *_ = told["spans"]
     assert served["parent"] is None
     assert told["received"].startswith(f"00-{served['trace']}-{sent['id']}-")
