@@ -126,11 +126,9 @@ def test_the_body_of_a_stream_is_its_last_event(response: bytes, body: bytes) ->
 def test_the_benchmark_measures_both_fronts_in_both_eras(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     size = ["--rounds", "1", "--calls", "2", "--burst", "32"]
-    command = [sys.executable, "-m", "benchmarks.run", "--rows", "memory", "talking", *size, "--json", str(file)]
+    command = [sys.executable, "-m", "benchmarks.run", "--rows", "talking", *size, "--json", str(file)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=280)
     rows = json.loads(file.read_text())["rows"]
-    assert len(rows["memory"]) == 4
-    assert all(line["rss_mb"] > 10 for line in rows["memory"])
     assert len(rows["talking"]) == 8
     assert all(line["p50_ms"] > 0 for line in rows["talking"])
 

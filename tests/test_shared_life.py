@@ -51,6 +51,7 @@ async def test_whoever_comes_between_two_leavings_finds_the_same_children(tmp_pa
     assert len(record.read_text().split()) == 1
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(tmp_path: Path) -> None:
     record, enough = tmp_path / "pids", asyncio.Event()
     app = build_aggregator(config(a=lean(record=str(record), ignore_eof=True)))

@@ -288,8 +288,9 @@ async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Pat
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
-        assert f"process {hub}, it does not answer" in (await command("status")).stdout
-        stopped = await command("stop")
+        shown = await ended(*patched("status", _PATIENCE=0.5))
+        assert f"process {hub}, it does not answer" in shown.stdout
+        stopped = await ended(*patched("stop", _PATIENCE=0.5, ANSWER_TIMEOUT=0.5))
         assert stopped.returncode == 0, stopped.stderr
         assert f"its process {hub} is killed" in stopped.stderr
         await until(lambda: is_gone(hub))
@@ -342,8 +343,28 @@ def test_a_bridge_loads_nothing_that_is_heavy() -> None:
 
 
 async def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-P", "-m", "fastmcp_aggregator", *arguments]
+    return await ended(sys.executable, "-P", "-m", "fastmcp_aggregator", *arguments)
+
+
+async def ended(*program: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True, timeout=60, check=False)
+
+
+def patched(*arguments: str, **constants: float) -> list[str]:
+    """A command that waits for other times."""
+    modules = {
+        **{"GREETING_TIMEOUT": "attach.bridge", "SILENCE": "attach.probe", "PROBE_TIMEOUT": "attach.probe"},
+        **{"ANSWER_TIMEOUT": "attach.asking", "_PATIENCE": "cli.running.local_hubs"},
+    }
+    patches = "".join(
+        f"import fastmcp_aggregator.{modules[name]} as module; module.{name} = {value}\n"
+        for name, value in constants.items()
+    )
+    code = (
+        f"import sys\n{patches}sys.argv = ['x', *{arguments!r}]\n"
+        "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
+    )
+    return [sys.executable, "-c", code]
 
 
 async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_path: Path, runtime: Path) -> None:
@@ -375,18 +396,6 @@ async def test_a_hub_is_shown_and_stopped_and_started_again_by_its_clients(tmp_p
             await guest.said(f"The hub work serves {tmp_path / 'mcp.json'}.")
 
 
-def patched_bridge(path: str, **constants: float) -> Any:
-    """A bridge that waits for other times."""
-    modules = {"GREETING_TIMEOUT": "bridge", "SILENCE": "probe", "PROBE_TIMEOUT": "probe"}
-    patches = "".join(f"{modules[name]}.{name} = {value}\n" for name, value in constants.items())
-    code = (
-        f"import sys; from fastmcp_aggregator.attach import bridge, probe\n{patches}"
-        f"sys.argv = ['x', 'attach', {path!r}]\n"
-        "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
-    )
-    return running(sys.executable, "-c", code)
-
-
 async def test_a_hub_that_hangs_is_left_by_new_clients(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
     async with bridge(path) as one:
@@ -394,7 +403,7 @@ async def test_a_hub_that_hangs_is_left_by_new_clients(tmp_path: Path, runtime: 
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
         try:
-            async with patched_bridge(path, GREETING_TIMEOUT=0.5) as other:
+            async with running(*patched("attach", path, GREETING_TIMEOUT=0.5)) as other:
                 assert (await other.client.call("a:echo", x=1))["arguments"] == {"x": 1}
                 assert await other.end() == 0
                 assert b"the hub has not answered" in other.stderr
@@ -407,7 +416,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
     tmp_path: Path, runtime: Path
 ) -> None:
     path = written(tmp_path, a=lean())
-    async with patched_bridge(path, SILENCE=0.1, PROBE_TIMEOUT=2.0) as server:
+    async with running(*patched("attach", path, SILENCE=0.1, PROBE_TIMEOUT=2.0)) as server:
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
@@ -421,7 +430,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
 
 async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
-    async with patched_bridge(path, SILENCE=0.05) as server:
+    async with running(*patched("attach", path, SILENCE=0.05)) as server:
         await server.client.call("a:echo")  # a hub answers the handshake before it serves
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await asyncio.sleep(0.5)  # as long as several probes take
@@ -431,23 +440,24 @@ async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: P
         assert b"hub" not in server.stderr
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"half a line", b"x" * 200_000, b"null\n", b'{"hub":"client","version":"0"}\n', b'{"hub":1}\n']
-)
-async def test_whatever_connects_to_a_hub_disturbs_nobody(said: bytes, tmp_path: Path, runtime: Path) -> None:
+SAID_TO_HUBS = [b"", b"half a line", b"x" * 200_000, b"null\n", b'{"hub":"client","version":"0"}\n', b'{"hub":1}\n']
+
+
+async def test_whatever_connects_to_a_hub_disturbs_nobody(tmp_path: Path, runtime: Path) -> None:
     async with bridge(written(tmp_path, a=lean())) as server:
         await server.client.call("a:echo", x=1)
         [path] = runtime.rglob("*.sock")
-        peers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
-        for peer in peers:
-            peer.connect(str(path))
-            peer.setblocking(False)
-            with suppress(OSError):
-                peer.sendall(said)
-        assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
-        for peer in peers:
-            peer.close()
-        assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}
+        for said in SAID_TO_HUBS:
+            peers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(20)]
+            for peer in peers:
+                peer.connect(str(path))
+                peer.setblocking(False)
+                with suppress(OSError):
+                    peer.sendall(said)
+            assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}, said
+            for peer in peers:
+                peer.close()
+            assert (await server.client.call("a:echo", x=3))["arguments"] == {"x": 3}, said
 
 
 async def test_what_all_clients_share_starts_where_the_config_is_and_not_where_a_client_works(

@@ -28,7 +28,7 @@ from fastmcp_aggregator.children.timings import Timings
 pytestmark = pytest.mark.process
 
 MISSING = {"command": "no-such-command-anywhere"}
-QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=2.0)
+QUICK_CHECKS = Timings(health_interval=0.1, health_deadline=1.0)
 
 
 def state_of(app: Aggregator, key: str) -> ChildState:
@@ -101,6 +101,7 @@ async def test_a_command_line_in_place_of_a_command_is_told_where_its_arguments_
     assert "; arguments belong into `args`, each as a string of its own" in str(caught.value)
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     document = config(hangs=lean(silent=True, record=str(record)))
@@ -112,6 +113,7 @@ async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended
     assert all(is_gone(pid) for pid in (pids_in(record) if record.exists() else []))  # it may have had no time to begin
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_first_start_that_takes_too_long_says_that_it_downloads(tmp_path: Path) -> None:
     npx = tmp_path / "npx"
     npx.write_text("#!/bin/sh\nexec sleep 60\n")
@@ -138,6 +140,7 @@ async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their
         assert {name.split(":")[0] for name in await client.names()} == {"slow", "quick"}
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_server_that_was_waited_for_in_vain_does_not_delay_the_lists_of_the_next_start(tmp_path: Path) -> None:
     document = config(hanging=lean(wait_for_file=str(tmp_path / "never")), quick=lean())
     first = build_aggregator(document, strict=False, ready_wait=0.2, catalogue="on")
@@ -268,6 +271,7 @@ async def test_a_command_that_is_installed_later_is_there_for_the_next_call(tmp_
         assert app.health()["a"].restarts > SLOW_RETRIES.crash_loop
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> None:
     hub = timed(build_aggregator(config(a=lean(), b=lean(era="modern"))), QUICK_CHECKS)
     async with hub as app, connected(app) as client:
@@ -280,6 +284,7 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> Non
         assert all(is_gone(pid) for pid in frozen.values())
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced() -> None:
     async with (
         timed(build_aggregator(config(a=lean(prompts=[{"name": "greet"}])), call_timeout=0.5), QUICK_CHECKS) as app,
@@ -307,6 +312,7 @@ async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarted(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     program = (
@@ -413,6 +419,7 @@ async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_
         assert "echo" in await client.names()
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_children_are_closed_in_parallel_and_none_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +442,7 @@ async def test_children_are_closed_in_parallel_and_none_is_left(
     assert all(is_gone(pid) for pid in started)
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     app = build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0)

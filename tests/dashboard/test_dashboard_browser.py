@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import httpx2
 import pytest
 from demo_hub import GROUPS, servers, text, tool
 from fastmcp.server.auth import StaticTokenVerifier
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from support import memory
-from support.harness import PATIENCE, config, lean
+from support.harness import PATIENCE, config, lean, timed
 from test_dashboard_http import _token
 
 from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -69,7 +71,8 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hub(chromium: Browser, broken: Path) -> Iterator[str]:
     """The demo hub, without authentication; its address."""
     app = build_aggregator(config(**servers(broken)), groups=GROUPS, strict=False, list_grace=0, name="Team hub")
-    with served(app.http_app()) as origin:
+    # Several tests end one server: after that it is to be started like any other.
+    with served(timed(app, Timings(crash_loop=1000)).http_app()) as origin:
         yield f"{origin}/"
 
 
@@ -707,6 +710,9 @@ def test_a_lost_connection_is_told_and_found_again(chromium: Browser, hub: str) 
     with page_of(chromium, hub, tolerates="net::ERR_INTERNET_DISCONNECTED") as page:
         expect(page.locator("#connection")).to_have_text("Live")
         page.context.set_offline(True)
+        # A request that waits is answered when something is new.
+        call = {"name": "search:search", "arguments": {"query": "new"}}
+        httpx2.post(f"{hub}mcp/tools/call", json=call, trust_env=False)
         expect(page.locator("#connection")).to_have_text("Connection lost, trying again")
         page.context.set_offline(False)
         expect(page.locator("#connection")).to_have_text("Live")

@@ -155,6 +155,7 @@ def grace_over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 PATIENT = Timings(stop_bound=3600.0)
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_changed_server_begins_when_its_predecessor_is_gone_and_a_new_one_at_once(
     tmp_path: Path, grace_over: asyncio.Event
 ) -> None:
@@ -431,6 +432,7 @@ async def test_a_server_that_hangs_at_its_start_and_is_not_changed_goes_on_start
         assert pid_of(app, "slow") == pid
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_call_to_a_server_that_is_replaced_waits_for_the_one_in_its_place() -> None:
     app = build_aggregator(config(a=lean(name="old", ignore_eof=True)))
     async with app, connected(app) as client:
@@ -440,6 +442,7 @@ async def test_a_call_to_a_server_that_is_replaced_waits_for_the_one_in_its_plac
         await reloading
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_what_came_of_the_servers_of_a_new_config_can_be_waited_for(tmp_path: Path) -> None:
     never = str(tmp_path / "never")
     app = build_aggregator(config(a=lean(), slow=lean(wait_for_file=never)), strict=False, ready_wait=0.0)
@@ -458,6 +461,7 @@ async def test_what_came_of_the_servers_of_a_new_config_can_be_waited_for(tmp_pa
     assert {(status.server_key, status.state.value) for status in seen[1:]} == {("b", "running"), ("bad", "failed")}
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path, grace_over: asyncio.Event) -> None:
     record = tmp_path / "record"
     app = timed(build_aggregator(config(a=lean(ignore_eof=True), b=lean(ignore_eof=True))), PATIENT)
@@ -475,6 +479,7 @@ async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path,
     assert app.health() == {}
 
 
+@pytest.mark.usefixtures("brief_graces")
 async def test_whoever_gives_up_a_reload_leaves_nothing_half_done() -> None:
     app = build_aggregator(config(a=lean(ignore_eof=True)))
     async with app, connected(app) as client:

@@ -50,7 +50,8 @@ import sys
 from fastmcp_aggregator.concurrency import connections
 from fastmcp_aggregator.front.http import server
 server._QUIET_BOUND = {PATIENCE}  # a busy machine takes its time to answer what is in flight
-connections.HEAD_BOUND = 5.0  # for so long, who is silent is waited for
+connections.HEAD_BOUND = 1.5  # for so long, who is silent is waited for
+server._SWEEP_INTERVAL = 0.1
 from fastmcp_aggregator.__main__ import main
 sys.exit(main())
 """

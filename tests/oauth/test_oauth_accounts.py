@@ -259,7 +259,7 @@ async def test_a_new_login_and_a_revocation_are_noticed(
     assert "nobody has logged in" in (await failure_of(one)).reason
 
 
-@pytest.mark.parametrize("hours", [8, pytest.param(30 * 24, marks=[pytest.mark.process, pytest.mark.no_cover])])
+@pytest.mark.parametrize("hours", [8, pytest.param(7 * 24, marks=[pytest.mark.process, pytest.mark.no_cover])])
 async def test_hours_of_four_replicas_cost_no_login(
     endpoint: TokenEndpoint, vault: FileVault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
