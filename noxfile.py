@@ -73,7 +73,7 @@ def quick(session: nox.Session) -> None:
 def doors(session: nox.Session) -> None:
     """Run and install the program as newcomers do, by uvx and pipx, from an index of its own with the built wheel."""
     install(session, "test", "build", package=True)
-    session.install("uv", "pipx")
+    session.install("pipx")
     session.run("pytest", "-n", "0", "-m", "real", "tests/packaging", *session.posargs, env={"DOORS": "1"})
 
 
@@ -120,6 +120,7 @@ def versions(session: nox.Session) -> None:
 def real(session: nox.Session) -> None:
     """Run the tests with third-party servers and clients, which it installs. Needs node and npm."""
     install(session, "test", package=True)
+    session.install("uv")
     session.run("python", "tests/real/install_servers.py")
     session.run("pytest", "-n", "0", "-m", "real", *(session.posargs or ["tests/real"]))
 
@@ -128,17 +129,17 @@ def real(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Run the official conformance suite, which it installs, beside and through the aggregator. Needs node and npm."""
     install(session, package=True)
+    session.install("uv")
     session.run("python", "-m", "conformance", *session.posargs, env={"PYTHONPATH": "tests"})
 
 
-@nox.session(venv_backend="virtualenv")  # which has a uv of its own, as the guide says
+@nox.session
 def scaffold(session: nox.Session) -> None:
     """Follow the guide to a server of one's own, in both languages, and check what it makes. Needs node and npm."""
     install(session, "test", "build", package=True)
-    session.install("uv")
     # A service depends on this package, which it gets as others would: as a wheel.
     wheels = str(Path(session.create_tmp()).resolve())
-    session.run("python", "-m", "build", "--wheel", "--outdir", wheels, silent=True)
+    session.run("python", "-m", "build", "--installer", "uv", "--wheel", "--outdir", wheels, silent=True)
     # The guide installs all projects, which has a time limit of its own.
     options = ["-n", "0", "-m", "", "--timeout", "1200"]
     environment = {"SCAFFOLD": "1", "UV_FIND_LINKS": wheels}
@@ -166,7 +167,7 @@ def build(session: nox.Session) -> None:
     """Build the wheel and the sdist into `dist/`, and look into the wheel."""
     install(session, "build")
     shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build")
+    session.run("python", "-m", "build", "--installer", "uv")
     wheel = next(Path("dist").glob("*.whl"))
     files = zipfile.ZipFile(wheel).namelist()
     for needed in ("fastmcp_aggregator/py.typed", "fastmcp_aggregator/web/dashboard/static/index.html"):

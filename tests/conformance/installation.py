@@ -17,6 +17,7 @@ from real.install_servers import (
     is_stamped,
     make_venv,
     node_script,
+    pip_of,
     python_bin,
     run,
     stamp,
@@ -72,13 +73,13 @@ def install(folder: Path) -> Installation:
 
 
 def _install_fixture(folder: Path, requirement: str) -> None:
-    pip = make_venv(folder)
+    make_venv(folder)
     with tempfile.TemporaryDirectory() as name:
         sources = Path(name)
         # Only `mcp` itself as source: what builds it may come as wheels.
-        run([*pip, "download", "--no-deps", "--no-binary", "mcp", "--dest", name, requirement])
+        run([*pip_of(folder), "download", "--no-deps", "--no-binary", "mcp", "--dest", name, requirement])
         archive = next(sources.glob("mcp-*.tar.gz"))
         with tarfile.open(archive) as tar:
             tar.extractall(sources, filter="data")
         fixture = sources / archive.name.removesuffix(".tar.gz") / FIXTURE
-        install_from_pypi(pip, [requirement, str(fixture)])
+        install_from_pypi(folder, [requirement, str(fixture)])

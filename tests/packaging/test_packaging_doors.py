@@ -48,7 +48,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("index")
     place = folder / "simple" / "fastmcp-aggregator"
     place.mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", "build", "--outdir", place, ROOT], check=True, capture_output=True)
+    command = [sys.executable, "-m", "build", "--installer", "uv", "--outdir", place, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
     (wheel,) = place.glob("*.whl")
     (place / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:

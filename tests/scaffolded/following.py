@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PATIENCE = 600.0
+_OF_SESSION = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PYTEST_ADDOPTS")
+"""Variables that are for the tests that run this, not for a new server's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class Followed:
 def run(command: list[str], folder: Path, **variables: str) -> str:
     """What a command prints, stderr included; it must succeed."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
-    environment.pop("VIRTUAL_ENV", None)
-    environment.pop("PYTEST_ADDOPTS", None)  # it is for the tests that run this, not for those of a new server
+    for name in _OF_SESSION:
+        environment.pop(name, None)
     done = subprocess.run(
         command,
         cwd=folder,
