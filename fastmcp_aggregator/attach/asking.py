@@ -1,4 +1,4 @@
-"""Asking the hubs of this user: how they are, to end, to show their dashboard."""
+"""The control client of this user's hubs: asks for status or the dashboard, stops and kills."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Bridge:
         self._known: KnownClient | None = None
         self._is_known_read = False
         self._listed: dict[str, str] = {}
-        """What the hub was told of the lists that the client has got."""
+        """Digests of the lists that the client has, as sent to the hub."""
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._is_idle = False
@@ -118,7 +118,7 @@ class Bridge:
             self._client.close()
 
     def _end(self) -> int | None:
-        """The exit code, if there is nothing left to do."""
+        """Return the exit code once there is nothing left to do."""
         if self._client.is_gone:
             return 0
         is_served = self._connection is not None and self._connection.state is not ConnectionState.GREETING
@@ -324,7 +324,7 @@ class Bridge:
         self._attached(self._connection)
 
     def _attached(self, connection: Connection) -> None:
-        """What serves the client from now on is told what it must know."""
+        """Replay to the new connection what the client has set up."""
         connection.begin()
         self._known = None
         self._send(self._session.attached())

@@ -66,7 +66,7 @@ class ClientSession:
     # The client's lines.
 
     def sent(self, line: bytes) -> None:
-        """The client's line went to the hub, or was answered in its stead."""
+        """Record a line of the client that was sent to the hub, or answered here."""
         message = envelope.read(line)
         if message.method is None:
             return
@@ -154,7 +154,7 @@ class ClientSession:
         return _encoded(message)
 
     def _id_of(self, asked: Id) -> str:
-        """As the client knows a request of this hub."""
+        """The id under which the client knows a request of this hub."""
         return f"{_OURS}{self._hubs}:{json.dumps(asked)}"
 
     # From one hub to the next.

@@ -36,7 +36,7 @@ def line(what: str, **about: Any) -> bytes:
 
 
 def failed(reason: str) -> bytes:
-    """The hub has not started; an empty reason is in its log."""
+    """A line for a hub that did not start; without a reason, its log has it."""
     return line(FAILED, reason=" ".join(reason.split())[:_MOST_OF_REASON])
 
 

@@ -27,7 +27,7 @@ def user_of(peer: socket.socket) -> int | None:
 
 
 def is_of_this_user(peer: socket.socket) -> bool:
-    """Whether it is us. Windows lets nobody else open a hub's pipe."""
+    """Whether the peer runs as this user. On Windows the pipe's permissions ensure it."""
     return sys.platform == "win32" or user_of(peer) == os.getuid()
 
 

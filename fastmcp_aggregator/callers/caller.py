@@ -334,7 +334,7 @@ def remember_declared(connection: Connection, declared: Any) -> None:
 
 
 def remember_log_level(connection: Connection, level: str) -> None:
-    """Keep from which level on a legacy client wants log messages."""
+    """Store the minimum log level of a legacy client."""
     connection.state[_LOG_LEVEL] = level
 
 

@@ -27,7 +27,7 @@ Send = Callable[[], Awaitable[None]]
 
 
 class _Queue:
-    """What one principal's clients are yet to be sent."""
+    """Messages queued for one principal's clients."""
 
     def __init__(self) -> None:
         self.waiting: dict[Hashable, Callable[[], Iterator[Send]]] = {}

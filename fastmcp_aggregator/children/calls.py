@@ -66,13 +66,13 @@ class Callee(Protocol):
         """Start it, if it sleeps."""
 
     async def until_settled(self) -> None:
-        """Wait until that is so."""
+        """Wait until the child has started or failed once."""
 
     async def until_awake(self) -> None:
         """Wait while it is being woken."""
 
     async def explain(self, error: Exception | None) -> ChildServerError:
-        """Why the present life ends."""
+        """Why the current connection ended, as an error."""
         ...
 
     def trigger_retry(self) -> bool:

@@ -38,7 +38,7 @@ Variables = Literal["braced", "bare", "env", "input", "predefined", "doubled"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the places depend on. `system` is that of `sys.platform`; `project` the folder that is worked in."""
+    """What the paths of config files depend on. `system` is `sys.platform`; `project` the working directory."""
 
     home: Path
     system: str

@@ -1,4 +1,4 @@
-"""Disclosure: what of a value from outside may be shown, and to whom. An allow-list by kind of field.
+"""Redaction of values from outside: what may be disclosed, and to whom. An allow-list by kind of field.
 
 Theory. Whether a text is a secret cannot be told by looking at it. So nothing of a value is shown but the parts that
 its kind of field allows: of a URL its host and well-known steps of its path, of an argument the name of an option, of a

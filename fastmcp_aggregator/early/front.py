@@ -45,7 +45,7 @@ class Handover:
 
 
 class EarlyFront:
-    """Answers on two descriptors."""
+    """Answers a client on two descriptors, in a thread."""
 
     def __init__(self, entries: Entries, stdin: int = 0, stdout: int = 1, introduce: Introduce | None = None) -> None:
         self._client = KnownClient(entries, introduce)

@@ -47,11 +47,11 @@ class Extension:
 
     identifier: str
     eras: frozenset[Era] = BOTH
-    """Those in which it exists: each side is told of it in these."""
+    """The eras in which it is declared, to clients and servers."""
     settings: ExtensionSettings = field(default_factory=dict)
     """What is declared to clients before a server has declared its own."""
     merge: Callable[[ExtensionSettings, ExtensionSettings], ExtensionSettings] = united
     methods: tuple[Method, ...] = ()
     """The requests and notifications that it adds, as rows of the table of methods."""
     rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
-    """By method, what has addresses in its result, or, of a list, in each item."""
+    """Rewrites the addresses in a method's result; for a list, in each item."""

@@ -116,7 +116,7 @@ class Handshakes:
         }
 
     def _own_now(self) -> Capabilities:
-        """What we can do besides the children."""
+        """The app's own capabilities, without those of the children."""
         if not self._own.is_empty:
             return self._own_capabilities
         return {"tools": {}} if self._own.has_views else {}

@@ -71,9 +71,9 @@ class LocalHub:
         self._dashboard = HubDashboard(app, self._ending)
         self._idling: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[Any], HubClient | None] = {}
-        """Those of connections; None: it is not a client's, or not known yet."""
+        """The task of each connection, with its client; None: not a client, or not known yet."""
         self._runs: list[asyncio.Task[None]] = []
-        """Those in which virtual servers run."""
+        """The tasks that run virtual servers."""
         self._last_word = greeting.line(greeting.STOPPING)
         self._running: dict[tuple[str, bool | None], asyncio.Future[VirtualServer]] = {}
         self.clients: list[HubClient] = []

@@ -1,4 +1,4 @@
-"""The log of a hub: what it and all that it loads write to stderr, with times, in a file that is renamed when full."""
+"""The log file of a hub: its stderr with timestamps, rotated by size."""
 
 from __future__ import annotations
 

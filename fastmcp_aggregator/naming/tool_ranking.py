@@ -115,7 +115,7 @@ _NEAR = 0.35
 
 
 class Tool(NamedTuple):
-    """What is searched of a tool."""
+    """The searchable text of one tool."""
 
     name: str
     server: str

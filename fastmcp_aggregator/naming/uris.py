@@ -43,7 +43,7 @@ def public_uri(server_key: str, original_uri: str) -> str:
 
 @lru_cache(maxsize=1000)
 def host_of(server_key: str) -> str:
-    """What stands for the server in its public addresses."""
+    """The host part of a server's public URIs: its key, percent-encoded."""
     # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
     return quote(server_key, safe="", errors="surrogatepass")
 

@@ -210,7 +210,7 @@ class LoginAccount(Account):
             self.tokens = await self._refreshed(found)
 
     def _is_other(self, found: Tokens, refused: str | None) -> bool:
-        """Whether somebody else has renewed them, or logged in again."""
+        """Whether the stored tokens are newer than the refused one: renewed by another process, or a new login."""
         return found.are_good(time.time()) and refused != f"Bearer {found.tokens.access_token}"
 
     async def _refreshed(self, found: Tokens) -> Tokens:

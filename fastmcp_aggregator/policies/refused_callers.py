@@ -17,9 +17,9 @@ _AT_ONCE = 20
 _SPACING = 0.01
 """Seconds between two requests of a caller that is slowed down."""
 _LASTS = 1.0
-"""Seconds for which it is, after its last refusal too many."""
+"""Seconds for which a caller is slowed down after its last refusal over the limit."""
 _MOST = 1000
-"""Callers that are known before those are forgotten that are not slowed down."""
+"""Callers tracked before those that are not slowed down are evicted."""
 
 
 class WaitingConnection(Protocol):

@@ -23,7 +23,7 @@ _EACH_WITH_EACH = 40
 _UNIQUE = 10
 """Steps to take one part into a set."""
 _MOST_TOLD = 500
-"""Errors that are made, of which one is told."""
+"""Errors that are collected, of which one is reported."""
 _MOST_COPIED = 10_000
 """Parts of values that they copy."""
 _MOST_TEXT_COPIED = 1_000_000

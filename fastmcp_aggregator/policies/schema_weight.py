@@ -82,7 +82,7 @@ class PartWeight:
     other: Weight = _NOTHING
 
     def add(self, more: PartWeight) -> None:
-        """That meets it as well."""
+        """Add the weight of another subschema that applies to the same part."""
         self.here = self.here.plus(more.here)
         self.other = self.other.plus(more.other)
         for name, weight in more.named.items():

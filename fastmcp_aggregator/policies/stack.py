@@ -130,7 +130,7 @@ class Admission:
                 self._notify(self._end)
 
     def failed(self, error: BaseException) -> None:
-        """The call has none."""
+        """The call failed: record its error."""
         self._end = failure_of(self._call, error)
         try:
             self._notify(self._end)

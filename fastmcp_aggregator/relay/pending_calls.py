@@ -75,7 +75,7 @@ class PendingCall:
         self._notify: Notify | None = caller.notify
         self.identity = caller.identity
         self.request_id = caller.request_id
-        """That of its client's latest request."""
+        """The id of the client's latest request."""
         self.account = caller.account
         """The principal of the request with which the call began."""
         self.holder = caller.holder
@@ -217,7 +217,7 @@ class PendingCalls:
         """`replica` tells by which id other replicas reach this one; empty: they cannot."""
         self._pending: dict[str, _Entry] = {}
         self._states: dict[tuple[Hashable, str], str] = {}
-        """Those in `_pending`, by the client and the request that was answered with them."""
+        """Keys of `_pending`, by client and the id of the request that they answered."""
         self._present: set[Hashable] = set()
         """The clients on pipes of which it is told here when they leave."""
         self._places = FairShare(PENDING_LIMIT)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Message = dict[str, Any]
-"""JSON."""
+"""A JSON object."""
 OnMessage = Callable[[Message], None]
 PeerHandler = Callable[[Message, OnMessage], Awaitable[Message]]
 """Answers a request; the second argument sends a stream part."""

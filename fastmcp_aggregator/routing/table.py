@@ -238,7 +238,7 @@ class RouteTable:
         return (public_uri(child.key, uri) for child in having)
 
     def served(self, kind: Kind) -> Iterator[Route]:
-        """What is listed, in order."""
+        """The listed routes of a kind, in order."""
         for child in self._listed():
             yield from self._section(child).routes[kind]
 

@@ -1,4 +1,4 @@
-"""From a plan to a folder: every template rendered, and the folder put in place whole or not at all."""
+"""A new project: its templates rendered, and written into a new folder whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".jinja"
 _LINE = 90
-"""Of a text that is broken into several."""
+"""Characters in a line of a wrapped string."""
 _LINE_LENGTH = 120
-"""That the formatters of the projects are set to."""
+"""The line length that the projects' formatters are set to."""
 # Names that a generated module has for something else.
 _TAKEN_NAMES = {"mcp", "settings", "str", "int", "len"}
 

@@ -1,4 +1,4 @@
-"""How the calls of a tool run: together or one at a time, and tried again or not."""
+"""Concurrency and retries of a tool's calls."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Requests(Middleware):
         self._idle = anyio.Event()
 
     def begin(self, offer: ServiceOffer) -> None:
-        """Be ready for requests to what is offered."""
+        """Start to accept requests for the tools of this offer."""
         self._turns = {tool.name: anyio.Lock() for tool in offer.tools if not is_concurrent(getattr(tool, "fn", None))}
         self._timeouts = {tool.name: tool.timeout or self._settings.tool_timeout for tool in offer.tools}
         self.lifecycle.advance("ready")
@@ -143,7 +143,7 @@ class Requests(Middleware):
 
 
 def _bucket(settings: ServiceSettings) -> TokenBucketRateLimiter | None:
-    """What limits the rate of requests over HTTP. On stdio there is one client, whose own process this is."""
+    """The rate limiter for HTTP; None on stdio, where the only client has started this process."""
     if settings.transport == "stdio":
         return None
     return TokenBucketRateLimiter(settings.rate_limit_burst, settings.rate_limit_per_minute / 60)

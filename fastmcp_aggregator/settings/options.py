@@ -89,7 +89,7 @@ DEFAULT_OPTIONS = EndpointOptions()
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds without a sign of life after which a request is given up. Progress is a sign of life."""
+    """Request timeouts in seconds, by kind of request. Progress renews them."""
 
     call: float
     read: float

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a bridge does without
 __all__ = ["POLLIN", "POLLOUT", "poll"]
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGCONT), (signal.SIGKILL,)
-"""What ends a process that does not end when it is asked, one after the other."""
+"""The signals that end a process which ignores a request to stop, in order."""
 _LISTENER, _LOCK = 3, 4
 """The descriptors that a hub is started with."""
 _BACKLOG = 4096
@@ -109,7 +109,7 @@ class Listener:
         return os.pread(_LOCK, _LONGEST_NOTE, 0)
 
     def note(self, note: bytes) -> None:
-        """Note something longer than before."""
+        """Overwrite the note; the new one must not be shorter."""
         with suppress(OSError):
             os.pwrite(_LOCK, note, 0)
 

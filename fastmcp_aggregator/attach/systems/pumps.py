@@ -65,7 +65,7 @@ class Poll:
 
 
 def reading(descriptor: int) -> socket.socket:
-    """A socket that has what is read from a descriptor, which is closed at its end."""
+    """A socket that yields what is read from a descriptor; the descriptor is closed at end of file."""
     ours, theirs = socket.socketpair()
 
     def pass_on() -> None:

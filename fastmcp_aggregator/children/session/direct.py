@@ -63,7 +63,7 @@ class Requester(Owner, Protocol):
 
 
 class Sink(Protocol):
-    """What requests go out by."""
+    """Where direct requests are written."""
 
     @property
     def has_room(self) -> bool:
@@ -176,7 +176,7 @@ class DirectRequest:
             self._deadline.waits_for_client(more=more)
 
     def keep(self, tell: Callable[[Owner], None]) -> None:
-        """Keep what the child has said, for who adopts the request."""
+        """Buffer a message of the child until the request is adopted."""
         if len(self._kept) < _MOST_KEPT:
             self._kept.append(tell)
 
@@ -209,13 +209,13 @@ class DirectRequest:
         self.in_flight.owner = owner
 
     def end(self) -> None:
-        """It has an outcome, or is not waited for."""
+        """Release the request: it is settled or abandoned."""
         self._timeouts.end(self)
         self._channel.ended(self.in_flight)
 
 
 class Timeouts:
-    """What is to end within so many seconds, and what is called if it does not.
+    """Timeouts of one common length in seconds; `on_expired` is called for those that do not end in time.
 
     All share a timer: to set and cancel one for each call costs more than most else.
     """
@@ -230,7 +230,7 @@ class Timeouts:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, what: Hashable, on_expired: Callable[[], None]) -> None:
-        """Give it its time, until `end`."""
+        """Start its timer, until `end`."""
         loop = asyncio.get_running_loop()
         expires = loop.time() + self._seconds
         self._running[what] = (expires, on_expired)

@@ -25,7 +25,7 @@ OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class Owner(Protocol):
-    """Whom a request is sent for, as far as the child's messages concern it."""
+    """The caller of a request, as seen by the child's messages."""
 
     @property
     def identity(self) -> Hashable:
@@ -196,7 +196,7 @@ class Ownership:
         """Clients for which it has been used; those that have left are dropped when another comes."""
 
     def serves(self, principal: Hashable, holder: Hashable = None) -> None:
-        """Something is sent on this session for a principal, and takes this holder's share."""
+        """Record a principal that this session is used for, and the holder whose share it takes."""
         if len(self._principals) < 2:
             self._principals.add(principal)
         if isinstance(holder, Attached) and holder not in self._attached:
@@ -204,7 +204,7 @@ class Ownership:
 
     @contextmanager
     def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
-        """While a request is on its way. Without an owner it is one of ours."""
+        """Track a request while it is in flight. Without an owner it is one of our own."""
         request = self.begin(owner, deadline)
         before = _CURRENT.set(request)
         try:

@@ -28,7 +28,7 @@ ArgumentsOf = Callable[[Mapping[str, Any]], dict[str, Any]]
 """From a tool's input schema to the arguments of the call."""
 
 _LIMITS = {client.profile.limit for client in CLIENT_RULES}
-"""How long a name is that was shortened for some client."""
+"""The lengths of names that are shortened for some client."""
 _HASH = 9
 """Characters of the hash, and the `_` before it, at its end."""
 

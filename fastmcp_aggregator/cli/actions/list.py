@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _BYTES_A_TOKEN = 4
 _WORTH_TELLING = 4000
-"""Bytes of a list from which on a search is smaller by much."""
+"""Bytes of a list above which tool search saves much."""
 _TITLES = {
     Kind.TOOL: "tools",
     Kind.RESOURCE: "resources",

@@ -104,7 +104,7 @@ def _named(entry: Difference) -> dict[str, str]:
 
 
 def _counted(pins: ServerPins) -> str:
-    """How much is pinned of each kind that there is."""
+    """The number of pins of each kind."""
     numbers = {noun: len(pins.of(kind)) for kind, noun in NOUNS.items()}
     return ", ".join(counted(number, noun) for noun, number in numbers.items() if number or noun == "tool")
 

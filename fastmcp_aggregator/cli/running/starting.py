@@ -255,7 +255,7 @@ async def interruptible(work: Coroutine[Any, Any, int]) -> int:
 
 @contextmanager
 def interruption(grace: float, *last_steps: Callable[[], None]) -> Iterator[asyncio.Future[int]]:
-    """A future that gets the exit code when such a signal comes. What is inside has `grace` seconds from then on.
+    """A future that gets the exit code when a signal ends the program. The body then has `grace` seconds to finish.
 
     After that, or at the next signal, the last steps are taken and the program ends at once, even if the event loop is
     blocked.

@@ -38,7 +38,7 @@ class Origin(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether `answer` would not have to wait."""
+        """Whether `answer` can write without waiting."""
         ...
 
     def encoded(self, result: Result) -> bytes:
@@ -46,7 +46,7 @@ class Origin(Protocol):
         ...
 
     def answer(self, response: bytes, then: Callable[[], None] | None) -> None:
-        """Send the response, and then do what it need not wait for, if there is anything."""
+        """Send the response, then call `then`, which the client does not wait for."""
 
     def refuse(self, error: MCPError) -> None:
         """Send the response with this error."""

@@ -33,7 +33,7 @@ def taken_over_call(ctx: Context) -> FastCall | None:
 
 
 def cancel_call(ctx: Context, fast_path: FastPath) -> None:
-    """A client waits no longer for a request, which may be on the fast path."""
+    """Cancel the request that a `notifications/cancelled` names, if it is on the fast path."""
     request_id: Any = as_request_id((ctx.params or {}).get("requestId"))
     if request_id is None:
         return

@@ -112,11 +112,11 @@ class PipeFront:
         return True
 
     def resume(self, request_id: RequestId) -> FastCall | None:
-        """The call that the full path has taken over, for its request."""
+        """Pop the call that the full path has taken over, by its request id."""
         return self._taken_over.pop(coerce_request_id(request_id), None)
 
     def cancel(self, request_id: RequestId) -> None:
-        """The client waits no longer for a request."""
+        """Cancel a request for the client."""
         key = coerce_request_id(request_id)
         # What was taken over is found all the same when its line is read again, or it would be sent anew.
         if (fast := self.calls.pop(key, None) or self._taken_over.get(key)) is not None:

@@ -1,4 +1,4 @@
-"""The HTTP app: FastMCP's, with the layers around it in one order."""
+"""The HTTP app: FastMCP's, with its middleware in one list, outermost first."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
 
 _LISTEN_BYTES = 256 * 1024
-"""What opens a stream is no longer than this; what is, is a request like others."""
+"""Longer requests are not searched for `subscriptions/listen`, and count as ordinary ones."""
 _LISTEN = LISTEN.encode()
 _SESSION = b"mcp-session-id"
 WHITE_SPACE = b" \t"
-"""What may stand around the value of a field, and is no part of it."""
+"""Optional white space around a field value (RFC 9110, 5.6.3)."""
 HEAD = "fastmcp_aggregator.head"
 """Where a request's scope has its `Head`, once a layer has looked at it."""
 

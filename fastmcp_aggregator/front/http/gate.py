@@ -169,10 +169,10 @@ class PacedRequest:
         self.pacer = pacer
         self.account = account
         self.came = came
-        """When. If there was nobody else then, and nobody came since, there is nobody now."""
+        """When it arrived: if no earlier than `Pacer.shared_until`, only its caller has requests."""
         self.worked = pacer.worked
         self.at_least = 0.0
-        """Seconds that it takes, be it in tasks that are not its own."""
+        """Seconds of work charged to it, including work in other tasks."""
         self.borrowed = 0.0
 
     def pause(self, besides: float = 0.0) -> float:

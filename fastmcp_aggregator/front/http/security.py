@@ -264,7 +264,7 @@ class Sessions:
 
 
 def cors(origins: Sequence[str]) -> list[Middleware]:
-    """What lets pages of these origins in, `*`: of all; nothing without any."""
+    """The CORS middleware for these origins (`*`: any); empty without origins."""
     if not origins:
         return []
     layer = Middleware(
@@ -293,7 +293,7 @@ class AuthenticationFailures:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body: bytes | None = None
-        """What is sent in place of FastMCP's."""
+        """The response body that replaces FastMCP's."""
 
         async def watched(message: Message) -> None:
             nonlocal body

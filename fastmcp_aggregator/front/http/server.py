@@ -518,9 +518,9 @@ class _Server(uvicorn.Server):
 
 
 _PLENTY = 10_000
-"""Connections, where nobody says how many there may be."""
+"""Default limit of connections."""
 _MUCH = 256 * 1024**2
-"""Bytes, where nobody says how many may be unread."""
+"""Default limit of unread bytes."""
 
 
 async def serve_http(
@@ -672,7 +672,7 @@ _REPORTS_PER_SECOND = 1 / 60
 
 @contextmanager
 def reporting_shortage() -> Iterator[None]:
-    """While a server accepts connections: that it cannot is told once a minute, in our words."""
+    """Log failures to accept a connection once a minute, in one line, instead of asyncio's tracebacks."""
     loop = asyncio.get_running_loop()
     others = loop.get_exception_handler()
     reports = TokenBucket(burst=1, rate=_REPORTS_PER_SECOND)

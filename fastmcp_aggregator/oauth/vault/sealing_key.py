@@ -32,7 +32,7 @@ _BYTES = 32
 
 
 class SealingKeys:
-    """The keys of one directory."""
+    """The sealing keys of one vault directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -49,7 +49,7 @@ _NOTHING = Part({})
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a group has, by server key. `edition` is another one whenever one of its tools is."""
+    """The components of a group, by server key. `edition` changes with any of its tools."""
 
     edition: str
     parts: Mapping[str, Part]
@@ -59,7 +59,7 @@ class Contents:
 
 
 class KnownContents:
-    """The contents of groups, made anew only when their route tables are others."""
+    """A cache of the groups' contents, rebuilt when their route tables change."""
 
     def __init__(self, rule: NameRule) -> None:
         """`rule` is how names are listed on the JSON face."""

@@ -38,7 +38,7 @@ class SessionState:
     level: str | None = None
     """The level from which on the client wants log messages, if it has said so."""
     subscriptions: tuple[str, ...] = ()
-    """The addresses of resources."""
+    """URIs of the subscribed resources."""
 
     def after(self, method: str, params: Mapping[str, Any]) -> SessionState:
         """The state after one of the requests in `CHANGES`."""
