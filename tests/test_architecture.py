@@ -136,6 +136,9 @@ BEFORE_FASTMCP = {
 }
 """The rooms that must not load FastMCP or the SDK, not even by way of others: the servers start with them."""
 
+STANDARD_LIBRARY_ONLY = {"attach", "attach.systems", "early"}
+"""The rooms that a client waits for, which load nothing else, not even by way of others."""
+
 TELLS_THE_DATE = {
     "access.keys": "when a key was made",
     "access.keys_file": "a person has set the date on which a key ends",
@@ -249,6 +252,21 @@ def test_the_public_names_are_imported_for_type_checkers_only() -> None:
 def test_the_protocol_is_imported_only_where_it_is_spoken() -> None:
     speaking = {room_of(m) for m in MODULES if {name.partition(".")[0] for name in imports_of(m)} & PROTOCOL}
     assert speaking == SPEAKS_MCP
+
+
+def test_the_bridge_and_the_first_answers_need_the_standard_library_alone() -> None:
+    needed: set[str] = set()
+    new = {module for module in MODULES if room_of(module) in STANDARD_LIBRARY_ONLY}
+    while new:
+        needed |= new
+        new = {name for module in new for name in own_imports(module)} - needed
+    imported = {name.partition(".")[0] for module in needed for name in imports_of(module)}
+    assert imported - {PACKAGE} - sys.stdlib_module_names == set()
+
+
+def test_the_library_for_services_is_used_by_new_servers_alone() -> None:
+    using = {room_of(module) for module in MODULES if any(room_of(name) == "service" for name in own_imports(module))}
+    assert using == {"service", "scaffold"}
 
 
 def test_what_runs_before_fastmcp_is_loaded_does_not_load_it_by_way_of_others() -> None:

@@ -308,7 +308,7 @@ class Calls:
         self, failed: RemoteFailure, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
     ) -> Result:
         """Ask again what was not executed and only reads."""
-        if failed.failure.kind != "expired" or method == "tools/call":
+        if failed.failure.kind != "expired" or method == TOOLS_CALL.name:
             raise self._explained(failed) from None
         try:
             return await self._ask(method, params, owner, waited)

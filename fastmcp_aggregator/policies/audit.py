@@ -20,6 +20,7 @@ from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.policies.policy import CallEnd, Policy, Rejected
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
+from fastmcp_aggregator.protocol.methods import TOOLS_CALL
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 if TYPE_CHECKING:
@@ -195,6 +196,6 @@ def canonical(arguments: Any) -> bytes:
 
 def _kind(method: str, name: str) -> str:
     """What a name is the name of. Prompts and addresses can be completed."""
-    if method == "tools/call" or method.startswith("tasks/"):
+    if method == TOOLS_CALL.name or method.startswith("tasks/"):
         return "tool"
     return "uri" if method.startswith("resources/") or "://" in name else "prompt"

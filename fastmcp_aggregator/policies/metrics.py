@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from fastmcp_aggregator.concurrency.limiter import Usage
 from fastmcp_aggregator.policies.counted import Count, Durations, counter, histogram
 from fastmcp_aggregator.policies.policy import CallEnd, Policy
+from fastmcp_aggregator.protocol.methods import TOOLS_CALL
 from fastmcp_aggregator.status.path_counts import PathCounts
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
 from fastmcp_aggregator.version import VERSION
@@ -112,7 +113,7 @@ class Metrics(Policy):
         self._known_series: dict[tuple[str, str, str, str], _Series] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
-        tool = self._label(call.server, call.name if call.server and call.method == "tools/call" else "")
+        tool = self._label(call.server, call.name if call.server and call.method == TOOLS_CALL.name else "")
         calls, seconds, request_bytes, response_bytes = self._series(call.server, call.method, tool, end.outcome)
         calls.value += 1
         if seconds is not None:

@@ -21,6 +21,7 @@ from fastmcp_aggregator.config.documents import path_step
 from fastmcp_aggregator.policies.json_size import TooCostly
 from fastmcp_aggregator.policies.policy import Policy, Rejected
 from fastmcp_aggregator.policies.schema_cost import SchemaCost
+from fastmcp_aggregator.protocol.methods import TOOLS_CALL
 
 if TYPE_CHECKING:
     from fastmcp_aggregator.callers.call import Call
@@ -97,7 +98,7 @@ class ArgumentValidation(Policy):
 
 def _is_checked(call: Call) -> bool:
     """Components of the app's own are checked by FastMCP."""
-    return call.method == "tools/call" and call.destination is not None
+    return call.method == TOOLS_CALL.name and call.destination is not None
 
 
 class _Check:

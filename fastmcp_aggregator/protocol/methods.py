@@ -59,6 +59,8 @@ class Method:
     """Which deadline a request to a child has."""
     named_by: str = ""
     """The parameter that is repeated in the header `Mcp-Name` over HTTP, where the SDK does not know of it."""
+    is_cacheable: bool = False
+    """Whether its result says how long it may be cached (2026-07-28)."""
 
     @property
     def is_request(self) -> bool:
@@ -76,18 +78,18 @@ def _of_elicitation(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 # Requests of clients.
-TOOLS_LIST = Method("tools/list", "client", Recipient.CATALOGUE, "tools")
+TOOLS_LIST = Method("tools/list", "client", Recipient.CATALOGUE, "tools", is_cacheable=True)
 TOOLS_CALL = Method("tools/call", "client", Recipient.CHILD, "tools")
-RESOURCES_LIST = Method("resources/list", "client", Recipient.CATALOGUE, "resources")
-TEMPLATES_LIST = Method("resources/templates/list", "client", Recipient.CATALOGUE, "resources")
-RESOURCES_READ = Method("resources/read", "client", Recipient.CHILD, "resources", deadline="read")
+RESOURCES_LIST = Method("resources/list", "client", Recipient.CATALOGUE, "resources", is_cacheable=True)
+TEMPLATES_LIST = Method("resources/templates/list", "client", Recipient.CATALOGUE, "resources", is_cacheable=True)
+RESOURCES_READ = Method("resources/read", "client", Recipient.CHILD, "resources", deadline="read", is_cacheable=True)
 SUBSCRIBE = Method(
     "resources/subscribe", "client", Recipient.CHILD, "resources", parts={"subscribe": True}, eras=LEGACY
 )
 UNSUBSCRIBE = Method(
     "resources/unsubscribe", "client", Recipient.CHILD, "resources", parts={"subscribe": True}, eras=LEGACY
 )
-PROMPTS_LIST = Method("prompts/list", "client", Recipient.CATALOGUE, "prompts")
+PROMPTS_LIST = Method("prompts/list", "client", Recipient.CATALOGUE, "prompts", is_cacheable=True)
 PROMPTS_GET = Method("prompts/get", "client", Recipient.CHILD, "prompts", deadline="prompt")
 COMPLETE = Method("completion/complete", "client", Recipient.CHILD, "completions")
 SET_LEVEL = Method("logging/setLevel", "client", Recipient.EVERYONE, "logging", eras=LEGACY)
@@ -96,8 +98,8 @@ SET_LEVEL = Method("logging/setLevel", "client", Recipient.EVERYONE, "logging", 
 TASKS_GET = Method("tasks/get", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
 TASKS_UPDATE = Method("tasks/update", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
 TASKS_CANCEL = Method("tasks/cancel", "client", Recipient.TASK, eras=MODERN, named_by="taskId")
-SKILLS_LIST = Method("skills/list", "client", Recipient.CHILDREN, eras=MODERN)
-SKILLS_GET = Method("skills/get", "client", Recipient.CHILD, eras=MODERN, deadline="read")
+SKILLS_LIST = Method("skills/list", "client", Recipient.CHILDREN, eras=MODERN, is_cacheable=True)
+SKILLS_GET = Method("skills/get", "client", Recipient.CHILD, eras=MODERN, deadline="read", is_cacheable=True)
 DIRECTORY_READ = Method("resources/directory/read", "client", Recipient.CHILD, eras=MODERN, deadline="read")
 
 # Notifications of clients.

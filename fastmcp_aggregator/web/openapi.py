@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from fastmcp_aggregator.front.http.rest import JSON_METHODS
+from fastmcp_aggregator.protocol.methods import COMPLETE, PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 from fastmcp_aggregator.version import VERSION
 
 _ANY_OBJECT = {"type": "object", "additionalProperties": True}
 _NAMED = {"name": {"type": "string"}, "arguments": _ANY_OBJECT}
 _PARAMS: dict[str, dict[str, Any]] = {
-    "tools/call": {"type": "object", "required": ["name"], "properties": _NAMED},
-    "prompts/get": {"type": "object", "required": ["name"], "properties": _NAMED},
-    "resources/read": {"type": "object", "required": ["uri"], "properties": {"uri": {"type": "string"}}},
-    "completion/complete": {
+    TOOLS_CALL.name: {"type": "object", "required": ["name"], "properties": _NAMED},
+    PROMPTS_GET.name: {"type": "object", "required": ["name"], "properties": _NAMED},
+    RESOURCES_READ.name: {"type": "object", "required": ["uri"], "properties": {"uri": {"type": "string"}}},
+    COMPLETE.name: {
         "type": "object",
         "required": ["ref", "argument"],
         "properties": {"ref": _ANY_OBJECT, "argument": _ANY_OBJECT},

@@ -18,6 +18,7 @@ import httpx2
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.file_descriptors import shortage
+from fastmcp_aggregator.protocol.methods import CANCELLED
 
 AUTH_PAUSE = 30.0
 """Seconds between two attempts with credentials that were refused."""
@@ -28,6 +29,7 @@ _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":')
 """How a request begins as the SDK writes it, whose arguments then need not be parsed."""
 _STATUS = re.compile(r"[45]\d\d\b")
 _CODING = re.compile(r"[a-z0-9-]{1,20}")
+_CANCELLED = CANCELLED.encode()
 BROKEN = HttpFailure("broken", "the connection broke before it had answered")
 
 
@@ -170,7 +172,7 @@ def request_id(content: bytes) -> int | str | None:
 
 def cancelled_id(content: bytes) -> int | str | None:
     """The id of the request that the JSON-RPC message in a body cancels; None if it is another message."""
-    if b"notifications/cancelled" not in content:
+    if _CANCELLED not in content:
         return None
     found = (json.loads(content).get("params") or {}).get("requestId")
     return found if isinstance(found, int | str) else None

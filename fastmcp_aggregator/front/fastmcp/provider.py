@@ -31,6 +31,7 @@ from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.library_internals import sdk_request_of
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tool_for_legacy
+from fastmcp_aggregator.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.addresses import (
     Publish,
@@ -75,7 +76,7 @@ class _OfChild(FastMCPBaseModel):
         rounds = {name: value for name, value in (ctx.params or {}).items() if name in RETRY_PARAMS}
         asked = {**params, **rounds, "_meta": dict(request.meta or {})}
         try:
-            schema = route.component.get("inputSchema") if method == "tools/call" else None
+            schema = route.component.get("inputSchema") if method == TOOLS_CALL.name else None
             return await self._forward(replace(ctx, method=method), route.child, asked, address, schema)
         except ChildServerError as error:
             if ctx.request is None:
@@ -84,7 +85,7 @@ class _OfChild(FastMCPBaseModel):
 
     async def _resource(self) -> ResourceResult:
         with publishing_errors(self._publish):
-            raw = await self._ask("resources/read", {"uri": self._route.original}, {})
+            raw = await self._ask(RESOURCES_READ.name, {"uri": self._route.original}, {})
         if is_input_required(raw):
             return InputRequiredResourceResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.ReadResourceResult.model_validate(raw)
@@ -106,7 +107,7 @@ class ChildTool(_OfChild, Tool):
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         params = {"name": self._route.original, "arguments": arguments}
-        raw = await self._ask("tools/call", {"name": self._route.original}, params)
+        raw = await self._ask(TOOLS_CALL.name, {"name": self._route.original}, params)
         if is_input_required(raw):
             return InputRequiredToolResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.CallToolResult.model_validate(publish_tool_result(result_for_legacy(raw), self._publish))
@@ -121,7 +122,7 @@ class ChildPrompt(_OfChild, Prompt):
 
     async def render(self, arguments: dict[str, Any] | None = None) -> PromptResult:
         params = {"name": self._route.original, **({"arguments": arguments} if arguments else {})}
-        raw = await self._ask("prompts/get", {"name": self._route.original}, params)
+        raw = await self._ask(PROMPTS_GET.name, {"name": self._route.original}, params)
         if is_input_required(raw):
             return InputRequiredPromptResult(mcp_types.InputRequiredResult.model_validate(raw))
         result = mcp_types.GetPromptResult.model_validate(publish_prompt_result(raw, self._publish))

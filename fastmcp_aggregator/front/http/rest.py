@@ -32,7 +32,7 @@ from fastmcp_aggregator.front.wire.errors import failed_start, unexpected
 from fastmcp_aggregator.library_internals import sdk_server_of
 from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.json_rpc import SERVER_UNAVAILABLE
-from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS
+from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS, PROMPTS_GET, TOOLS_CALL
 from fastmcp_aggregator.routing.directory import Directory
 
 JSON_METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
@@ -42,7 +42,7 @@ _LONG = 256 * 1024
 _LONGEST_WAIT = 1e9
 """Seconds. A server may have put anything into its error."""
 _STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
-_NAMED = {"tools/call": Kind.TOOL, "prompts/get": Kind.PROMPT}
+_NAMED = {TOOLS_CALL.name: Kind.TOOL, PROMPTS_GET.name: Kind.PROMPT}
 _MISNAMED = frozenset({"args", "argument", "input", "inputs", "params", "parameters"})
 """What a program that speaks no MCP may call `arguments`."""
 

@@ -14,18 +14,9 @@ from mcp_types.methods import is_input_required
 from msgspec import Raw
 
 from fastmcp_aggregator.protocol.legacy import result_for_legacy, tools_for_legacy
+from fastmcp_aggregator.protocol.methods import METHODS, TOOLS_CALL, TOOLS_LIST
 
-_CACHEABLE = frozenset(
-    {
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "skills/list",
-        "skills/get",
-    }
-)
+_CACHEABLE = frozenset(name for name, row in METHODS.items() if row.is_cacheable)
 _MODERN_ONLY = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
@@ -42,9 +33,9 @@ def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str
 def for_legacy_client(method: str, result: dict[str, Any]) -> dict[str, Any]:
     """The result for a client that speaks 2025-11-25 or earlier."""
     shaped = result
-    if method == "tools/call" and "structuredContent" in result:
+    if method == TOOLS_CALL.name and "structuredContent" in result:
         shaped = result_for_legacy(shaped)
-    elif method == "tools/list" and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
+    elif method == TOOLS_LIST.name and (tools := tools_for_legacy(shaped["tools"])) is not shaped["tools"]:
         shaped = {**shaped, "tools": tools}
     if not _MODERN_ONLY.isdisjoint(shaped):
         shaped = {key: value for key, value in shaped.items() if key not in _MODERN_ONLY}
