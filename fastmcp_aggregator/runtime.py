@@ -104,8 +104,8 @@ class Runtime:
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update, fanout)
         at_once = settings.max_starting or timings.starts_at_once
-        starts = StartSlots(at_once, timings.start_patience)
-        connects = StartSlots(at_once, timings.connect_patience)
+        starts = StartSlots(at_once, timings.start_slot_timeout)
+        connects = StartSlots(at_once, timings.connect_slot_timeout)
         context = ChildContext(self, profile, new_endpoint, timings, starts, connects, catalogues)
         self.supervisor = Supervisor(config, options, context, launched)
         self.instances = Instances(

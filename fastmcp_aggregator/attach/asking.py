@@ -21,8 +21,8 @@ _SHORTEST_WAIT = 0.001
 _LONGEST = 4 * 1024**2
 
 
-def ask(hub_id: str, what: str, *, patience: float = ANSWER_TIMEOUT, **about: str) -> Mapping[str, Any] | None:
-    """What a hub answers within `patience` seconds; None: there is none, or it ends.
+def ask(hub_id: str, what: str, *, timeout: float = ANSWER_TIMEOUT, **about: str) -> Mapping[str, Any] | None:
+    """What a hub answers within `timeout` seconds; None: there is none, or it ends.
 
     Raises:
         Unusable: it does not answer, or with something else.
@@ -31,28 +31,28 @@ def ask(hub_id: str, what: str, *, patience: float = ANSWER_TIMEOUT, **about: st
     if peer is None:
         return None
     with peer:
-        line = _asked(peer, hub_id, what, patience, **about)
+        line = _asked(peer, hub_id, what, timeout, **about)
     return _read(line, hub_id) if line else None
 
 
-def end(hub_id: str, patience: float) -> bool:
+def end(hub_id: str, timeout: float) -> bool:
     """Have a hub end, and wait until it has; whether there was one. Its clients may have started the next one by then.
 
     Raises:
-        Unusable: it does not answer, or has not ended within `patience` seconds.
+        Unusable: it does not answer, or has not ended within `timeout` seconds.
     """
     record = record_of(hub_id)
     if record is None:
         return False
-    until, is_told = time.monotonic() + patience, False
+    until, is_told = time.monotonic() + timeout, False
     while _is_there(hub_id, record.get("pid")):
         peer = None if is_told else connected(hub_id)
         if peer is not None:  # or it is ending already or, on Windows, just starting
             with peer:
-                _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else patience)
-            until, is_told = time.monotonic() + patience, True
+                _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else timeout)
+            until, is_told = time.monotonic() + timeout, True
         if time.monotonic() > until:
-            raise Unusable(f"the hub {hub_id} has not ended for {patience:g} s")
+            raise Unusable(f"the hub {hub_id} has not ended for {timeout:g} s")
         time.sleep(_LOOK_INTERVAL)
     return True
 
@@ -72,9 +72,9 @@ def kill(hub_id: str, pid: int) -> bool:
     return False
 
 
-def _is_gone(hub_id: str, pid: int, patience: float) -> bool:
+def _is_gone(hub_id: str, pid: int, timeout: float) -> bool:
     """Wait for the end of its process, which has its lock; whether it has come."""
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     while _is_there(hub_id, pid):
         if time.monotonic() > until:
             return False
@@ -88,11 +88,11 @@ def _is_there(hub_id: str, pid: int | None) -> bool:
     return record is not None and (pid is None or record.get("pid", pid) == pid)
 
 
-def _asked(peer: socket.socket, hub_id: str, what: str, patience: float, **about: str) -> bytes:
-    until = time.monotonic() + patience
+def _asked(peer: socket.socket, hub_id: str, what: str, timeout: float, **about: str) -> bytes:
+    until = time.monotonic() + timeout
     data = b""
     try:
-        peer.settimeout(patience)
+        peer.settimeout(timeout)
         peer.sendall(greeting.line(what, **about))
         while not data.endswith(b"\n") and len(data) < _LONGEST:
             peer.settimeout(max(until - time.monotonic(), _SHORTEST_WAIT))

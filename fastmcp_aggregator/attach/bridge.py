@@ -137,10 +137,10 @@ class Bridge:
         hub = connection.peer.fileno()
         self._watch({hub: system.POLLIN, client.stdin: system.POLLIN})
         while True:
-            patience = self._check_liveness(connection)
+            due_in = self._check_liveness(connection)
             if not self._is_relaying(connection):
                 return
-            ready = dict(self._poll.poll(_milliseconds(patience)))
+            ready = dict(self._poll.poll(_milliseconds(due_in)))
             if hub in ready:
                 self._from_hub(connection)
             if client.stdin in ready:
@@ -170,7 +170,7 @@ class Bridge:
     def _wait(self) -> None:
         masks = self._masks()
         self._watch(masks)
-        ready = dict(self._poll.poll(self._patience()))
+        ready = dict(self._poll.poll(self._poll_timeout()))
         client, connection = self._client, self._connection
         if client.stdout in ready and client.has_unwritten:
             client.flush()
@@ -202,13 +202,13 @@ class Bridge:
             masks[self._probe.descriptor] = system.POLLIN
         return masks
 
-    def _patience(self) -> float | None:
+    def _poll_timeout(self) -> float | None:
         """Milliseconds until something is to be done if nothing comes."""
         connection = self._connection
         if connection is None:
             return None if self._is_idle else max(0.0, self._next_attempt - time.monotonic()) * 1000
         if connection.state is not ConnectionState.GREETING:
-            return _milliseconds(self._probe.patience)
+            return _milliseconds(self._probe.due_in)
         bound = _WARM if self._is_warming_up else self._greeting_timeout
         return _milliseconds(max(0.0, bound - connection.age))
 
@@ -285,12 +285,12 @@ class Bridge:
         if not self._session.is_waiting or connection.exit_code is not None or not self._client.has_room:
             self._probe.rest()
             return None
-        patience = self._probe.look()
+        due_in = self._probe.look()
         if self._probe.is_dead:
             self._drop(connection)
             self._tell_lost(_HANGS)
             self._serve_alone("the hub has not answered for too long; `fastmcp-aggregator stop` ends it")
-        return patience
+        return due_in
 
     def _read_known(self) -> None:
         if not self._is_known_read:
@@ -486,9 +486,9 @@ class Bridge:
         self._connection = None
 
 
-def _milliseconds(patience: float | None) -> float | None:
+def _milliseconds(seconds: float | None) -> float | None:
     """For a poll, so that it does not end before."""
-    return None if patience is None else patience * 1000 + 1
+    return None if seconds is None else seconds * 1000 + 1
 
 
 def about_client(group: str | None, tool_search: bool | None) -> dict[str, Any]:

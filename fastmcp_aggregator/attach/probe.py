@@ -65,7 +65,7 @@ class Probe:
         return None if self._peer is None else self._peer.fileno()
 
     @property
-    def patience(self) -> float | None:
+    def due_in(self) -> float | None:
         """Seconds until there is something to do; None: nothing is expected."""
         return None if self._heard is None else max(0.0, self._due - time.monotonic())
 

@@ -31,7 +31,7 @@ from fastmcp_aggregator.config.documents import text_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 logger = logging.getLogger(__name__)
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 """Seconds that the provider has to send its keys, however slowly."""
 _LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
 _KEY_HEADER = b"x-api-key"
@@ -114,10 +114,10 @@ class ProviderTokens(JWTVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 found = await super().verify_token(token)
         except TimeoutError:
-            logger.debug("a token cannot be checked: the provider's keys have not come within %g s", _PATIENCE)
+            logger.debug("a token cannot be checked: the provider's keys have not come within %g s", _TIMEOUT)
             return None
         except (RecursionError, OverflowError):  # JSON that is nested very deep; an expiry that is infinite
             return None

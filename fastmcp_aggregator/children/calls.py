@@ -182,18 +182,18 @@ class Calls:
         return self._busy(self._load, "no more may wait")
 
     def start(
-        self, method: str, params: Mapping[str, Any], requester: Requester, patience: float = math.inf
+        self, method: str, params: Mapping[str, Any], requester: Requester, timeout: float = math.inf
     ) -> StartedRequest:
         """Send a request at once, which has the reserved slot until it is completed, abandoned or adopted.
 
-        It is told as expired after its deadline, or after so many seconds of patience.
+        It is told as expired after its deadline, or after `timeout` seconds.
 
         Raises:
             OSError: the connection is lost.
         """
         session = self._child.session
         assert session is not None
-        limit = min(patience, self._deadlines.get(method, self._deadline))
+        limit = min(timeout, self._deadlines.get(method, self._deadline))
         try:
             request = session.direct.send(method, params, requester, limit)
         except OSError:

@@ -147,9 +147,9 @@ class Child:
         self._startup: asyncio.Timeout | None = None
         self._phase: Phase = "startup"
         self._health = Health(server.key, self.calls, context.timings)
-        max_tools, screen = options.settings.max_tools_per_child, options.catalogue_filter
+        max_tools, catalogue_filter = options.settings.max_tools_per_child, options.catalogue_filter
         pace = {"settle": context.timings.change_settle, "interval": context.timings.change_interval}
-        self._lists = Lists(server.key, max_tools, screen, **pace)
+        self._lists = Lists(server.key, max_tools, catalogue_filter, **pace)
         self._retry = Retry(context.timings)
         self._connecting = Connecting(
             server.key,

@@ -48,7 +48,7 @@ class Offer:
         if options.settings.strict and not self.starts_asleep:
             known = {}
         self._earlier = dict(known)
-        self._screened: dict[str, Catalogue] = {}
+        self._filtered: dict[str, Catalogue] = {}
         self._is_listed = bool(known)
         self._era: str | None = None
         self._leaving: asyncio.TimerHandle | None = None
@@ -151,6 +151,6 @@ class Offer:
         if not self._earlier or self._profile.is_awaited:
             return None
         kind = self._profile.kind
-        if kind in self._earlier and kind not in self._screened:
-            self._screened[kind] = self._filter(self._key, self._earlier[kind].catalogue)
-        return self._screened.get(kind)
+        if kind in self._earlier and kind not in self._filtered:
+            self._filtered[kind] = self._filter(self._key, self._earlier[kind].catalogue)
+        return self._filtered.get(kind)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE
-from fastmcp_aggregator.children.process.start_slots import AT_ONCE, START_PATIENCE
+from fastmcp_aggregator.children.process.start_slots import AT_ONCE, SLOT_TIMEOUT
 
 _TICK = 1e-6
 """Seconds. A timer of asyncio's may end a nanosecond early, and sums of seconds are rounded."""
@@ -25,9 +25,9 @@ class Timings:
 
     starts_at_once: int = AT_ONCE
     """Processes that start at the same time, and remote servers that are connected."""
-    start_patience: float = START_PATIENCE
+    start_slot_timeout: float = SLOT_TIMEOUT
     """After so long, a process that is still starting no longer keeps others waiting."""
-    connect_patience: float = 2.0
+    connect_slot_timeout: float = 2.0
     """The same of a remote server, which costs nothing while it is waited for."""
     stop_bound: float = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
     """After so long, a child that is still closing is abandoned; its process group is killed by then."""

@@ -21,7 +21,7 @@ from fastmcp_aggregator.escaping import json_text
 MAX_BYTES = 10 * 1024 * 1024
 MOST_PROBLEMS = 1000
 """Of one document; what has more is not read to its end."""
-PIPE_PATIENCE = 10.0
+PIPE_TIMEOUT = 10.0
 Stamp = tuple[int, ...]
 _HALF_PAIR = re.compile(r"\\[uU][dD]")
 """Of what may be half of a surrogate pair, written as an escape."""
@@ -91,7 +91,7 @@ def stamp_of(path: Path) -> Stamp:
 def read_text(path: Path, place: Location, *, waits: bool = True) -> str | None:
     """Read the text of a file, without a byte order mark; None if there is a problem. `waits`: it may be a pipe."""
     try:
-        data = read_bytes(path, MAX_BYTES + 1, patience=PIPE_PATIENCE if waits else 0.0)
+        data = read_bytes(path, MAX_BYTES + 1, timeout=PIPE_TIMEOUT if waits else 0.0)
     except (OSError, ValueError) as error:
         place.report(_unreadable(path, error), code="file_not_found")
         return None

@@ -24,7 +24,7 @@ FROM_CLIENTS = "`fastmcp-aggregator import` shows those that your clients have"
 """What to do about a config without servers."""
 _ORDER = ("error", "warning", "note")
 _HERE = {"localhost", "127.0.0.1", "::1"}
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 _WRITTEN = "what looks like a secret is written into the file; put it into a variable"
 _SECRET_NAME = re.compile(
     r"(?i)api[-_]?key|access[-_]?key|private[-_]?key|(^|[-_])key$|token|secret|passw|passphrase|(^|[-_])(pass|pat|pwd|api)$"
@@ -121,7 +121,7 @@ def taken_port(host: str, port: int) -> Iterator[Finding]:
 
 def _listens(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), _PATIENCE).close()
+        socket.create_connection((host, port), _TIMEOUT).close()
     except OSError:
         return False
     return True

@@ -36,7 +36,7 @@ _RUNNERS = {
 """Programs that run servers, and where they come from. They alone are asked for their version: they start nothing."""
 _LONGEST_OUTPUT = 4096
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _version(path: str | None) -> str | None:
             env=safe,
             start_new_session=True,
         ) as asked:
-            hurry = threading.Timer(_PATIENCE, _kill, [asked])
+            hurry = threading.Timer(_TIMEOUT, _kill, [asked])
             hurry.start()
             assert asked.stdout is not None
             said = asked.stdout.read(_LONGEST_OUTPUT)

@@ -12,11 +12,11 @@ import time
 _CHUNK = 1024**2
 
 
-def read_bytes(path: str | os.PathLike[str], most: int, *, patience: float = 0.0) -> bytes:
-    """At most so many bytes of a file. `patience`: seconds in which the end of what is no regular file has to come.
+def read_bytes(path: str | os.PathLike[str], most: int, *, timeout: float = 0.0) -> bytes:
+    """At most so many bytes of a file. `timeout`: seconds in which the end of a pipe or device has to come.
 
     Raises:
-        OSError: it cannot be read, or it is no regular file and there is no patience for it.
+        OSError: it cannot be read, or it is not a regular file, and there is no timeout.
         ValueError: no file can have this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -24,9 +24,9 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, patience: float = 0.0
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which says that it is one
             return _read(descriptor, most)
-        if not patience:
+        if not timeout:
             raise OSError(errno.EINVAL, "it is no regular file")
-        return _read(descriptor, most) if sys.platform == "win32" else _received(descriptor, most, patience)
+        return _read(descriptor, most) if sys.platform == "win32" else _received(descriptor, most, timeout)
     finally:
         os.close(descriptor)
 
@@ -62,14 +62,14 @@ def _read(descriptor: int, most: int) -> bytes:
     return bytes(data)
 
 
-def _received(descriptor: int, most: int, patience: float) -> bytes:
-    data, ends = bytearray(), time.monotonic() + patience
+def _received(descriptor: int, most: int, timeout: float) -> bytes:
+    data, ends = bytearray(), time.monotonic() + timeout
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
     while len(data) < most:
         left = ends - time.monotonic()
         if left <= 0 or not ready.poll(left * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, f"it is a pipe or a device whose end has not come for {patience:g} s")
+            raise TimeoutError(errno.ETIMEDOUT, f"it is a pipe or a device whose end has not come for {timeout:g} s")
         try:
             part = os.read(descriptor, min(most - len(data), _CHUNK))
         except BlockingIOError:

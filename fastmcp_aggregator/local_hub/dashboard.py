@@ -31,7 +31,7 @@ class HubDashboard:
     def __init__(self, app: Aggregator, ending: asyncio.Event) -> None:
         self._app = app
         self._ending = ending
-        self._doors: Doors | None = None
+        self._secret_url: SecretUrl | None = None
         self._origin = ""
         self._serving: asyncio.Task[None] | None = None
 
@@ -41,13 +41,15 @@ class HubDashboard:
         Raises:
             AggregatorError: no port can be had.
         """
-        if self._doors is None:
+        if self._secret_url is None:
             refused = self._app.policies.authentication_failed
-            self._doors = Doors(self._app.http_app(), asyncio.get_running_loop().time, refused, is_of_this_user)
+            self._secret_url = SecretUrl(
+                self._app.http_app(), asyncio.get_running_loop().time, refused, is_of_this_user
+            )
             listener = listening_socket(_HOST, 0)
             self._origin = url_of(listener, _HOST)
-            self._serving = asyncio.create_task(serve_http(self._doors, listener, self._ending), name="dashboard")
-        return self._origin + self._doors.new_address()
+            self._serving = asyncio.create_task(serve_http(self._secret_url, listener, self._ending), name="dashboard")
+        return self._origin + self._secret_url.new_address()
 
     async def close(self) -> None:
         """Wait for its end, once the hub is ending."""
@@ -55,8 +57,8 @@ class HubDashboard:
             await asyncio.gather(self._serving, return_exceptions=True)
 
 
-class Doors:
-    """An ASGI layer: what is below a secret address is the app's, and tokens lead there."""
+class SecretUrl:
+    """ASGI middleware that serves an app below a secret URL, to which one-time tokens redirect."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Doors:
         on_refused: OnRefused,
         is_known: Callable[[Scope], bool] = lambda _: True,
     ) -> None:
-        """`is_known` tells whether who connects may use a token; `on_refused` is told of all that leads nowhere."""
+        """`is_known` says whether a peer may use a token; `on_refused` is called for each request that gets 404."""
         self._app = app
         self._clock = clock
         self._on_refused = on_refused

@@ -48,7 +48,7 @@ class CallerLists(Protocol):
         """What is known of these servers, by their keys, as far as the principal has an account there."""
         ...
 
-    async def known(self, children: Sequence[Child], patience: float) -> None:
+    async def known(self, children: Sequence[Child], timeout: float) -> None:
         """Find out what these servers list to the present caller, within so many seconds."""
 
 

@@ -205,7 +205,7 @@ async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
 async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verifiers, "_PATIENCE", 0.2)
+    monkeypatch.setattr(verifiers, "_TIMEOUT", 0.2)
 
     async def spaces() -> AsyncIterator[bytes]:
         while True:

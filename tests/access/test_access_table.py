@@ -57,7 +57,7 @@ from fastmcp_aggregator.config.documents import MAX_BYTES
 from fastmcp_aggregator.errors import AggregatorError, ConfigError, SharedStateError, StartupError
 from fastmcp_aggregator.front.http.server import serve_http
 from fastmcp_aggregator.groups import Group, load_groups
-from fastmcp_aggregator.local_hub.dashboard import Doors
+from fastmcp_aggregator.local_hub.dashboard import SecretUrl
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
 from fastmcp_aggregator.oauth.account import ExchangeAccount, LoginAccount, keep, kept_accounts
@@ -769,21 +769,21 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
     await PlainTextResponse("page")(scope, receive, send)
 
 
-def through(doors: Doors) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(doors), base_url="http://127.0.0.1")
+def through(secret_url: SecretUrl) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(secret_url), base_url="http://127.0.0.1")
 
 
 @cell("addresses of a local hub's page", "missing")
 async def _(around: Around) -> None:
-    async with through(Doors(page, Clock(), unheard)) as http:
+    async with through(SecretUrl(page, Clock(), unheard)) as http:
         for path in ("/", "/mcp", "/health", "/dashboard/state", "/open", "/open/"):
             assert (await http.get(path)).status_code == 404
 
 
 @cell("addresses of a local hub's page", "malformed")
 async def _(around: Around) -> None:
-    doors = Doors(page, Clock(), unheard)
-    address = doors.new_address()
+    secret_url = SecretUrl(page, Clock(), unheard)
+    address = secret_url.new_address()
     ways = [
         f"/{address}",
         f"{address}/",
@@ -792,7 +792,7 @@ async def _(around: Around) -> None:
         address.upper(),
         address.replace("/open", "/OPEN"),
     ]
-    async with through(doors) as http:
+    async with through(secret_url) as http:
         for way in (*ways, "/open/%00", "/open/%ed%a0%80", "/open/" + "x" * 5000):
             assert (await http.get(f"http://127.0.0.1{way}")).status_code == 404, way
         for method in ("POST", "HEAD", "PUT", "OPTIONS"):
@@ -803,9 +803,9 @@ async def _(around: Around) -> None:
 @cell("addresses of a local hub's page", "stale")
 async def _(around: Around) -> None:
     clock = Clock()
-    doors = Doors(page, clock, unheard)
-    used, old = doors.new_address(), doors.new_address()
-    async with through(doors) as http:
+    secret_url = SecretUrl(page, clock, unheard)
+    used, old = secret_url.new_address(), secret_url.new_address()
+    async with through(secret_url) as http:
         both = await asyncio.gather(http.get(used), http.get(used))
         assert sorted(answer.status_code for answer in both) == [303, 404]
         clock.now = 61.0

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from support.doubles import Clock
 
-from fastmcp_aggregator.local_hub.dashboard import Doors
+from fastmcp_aggregator.local_hub.dashboard import SecretUrl
 
 
 async def path_of(request: Request) -> PlainTextResponse:
@@ -28,47 +28,47 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def doors(clock: Clock) -> Doors:
-    return Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard)
+def secret_url(clock: Clock) -> SecretUrl:
+    return SecretUrl(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard)
 
 
-def browser(doors: Doors) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=doors), base_url="http://127.0.0.1")
+def browser(secret_url: SecretUrl) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=secret_url), base_url="http://127.0.0.1")
 
 
-async def test_an_address_leads_to_the_page_once(doors: Doors) -> None:
-    address = doors.new_address()
-    async with browser(doors) as client:
+async def test_an_address_leads_to_the_page_once(secret_url: SecretUrl) -> None:
+    address = secret_url.new_address()
+    async with browser(secret_url) as client:
         answer = await client.get(address)
         assert answer.status_code == 303
         page = answer.headers["location"]
         assert (await client.get(page)).text == "page /"
         assert (await client.get(f"{page}dashboard/state")).text == "page /dashboard/state"
         assert (await client.get(address)).status_code == 404
-        other = (await client.get(doors.new_address())).headers["location"]
+        other = (await client.get(secret_url.new_address())).headers["location"]
         assert other == page
 
 
-async def test_an_address_is_good_for_a_minute(doors: Doors, clock: Clock) -> None:
-    address = doors.new_address()
+async def test_an_address_is_good_for_a_minute(secret_url: SecretUrl, clock: Clock) -> None:
+    address = secret_url.new_address()
     clock.now = 61.0
-    async with browser(doors) as client:
+    async with browser(secret_url) as client:
         assert (await client.get(address)).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/", "/dashboard/state", "/mcp", "/open/", "/open/x", "//", "/%2e%2e/", "/open"])
-async def test_all_else_is_not_found(doors: Doors, path: str) -> None:
-    doors.new_address()
-    async with browser(doors) as client:
+async def test_all_else_is_not_found(secret_url: SecretUrl, path: str) -> None:
+    secret_url.new_address()
+    async with browser(secret_url) as client:
         assert (await client.get(path)).status_code == 404
-        assert (await client.post(doors.new_address())).status_code == 404
+        assert (await client.post(secret_url.new_address())).status_code == 404
     await asyncio.sleep(0)
 
 
 async def test_an_address_leads_nowhere_for_a_process_of_another_user_and_stays_good(clock: Clock) -> None:
     users = iter([False, True])
-    doors = Doors(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard, lambda _: next(users))
-    address = doors.new_address()
-    async with browser(doors) as client:
+    secret_url = SecretUrl(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard, lambda _: next(users))
+    address = secret_url.new_address()
+    async with browser(secret_url) as client:
         assert (await client.get(address)).status_code == 404
         assert (await client.get(address)).status_code == 303

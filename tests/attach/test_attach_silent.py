@@ -64,7 +64,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     hub("a", serves=True)
     hub("b")
     hub("c", serves=True, listens=False)
@@ -104,8 +104,8 @@ def test_a_hub_that_could_note_nothing_is_not_taken_for_one_that_has_ended(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As on a full disk."""
-    monkeypatch.setattr(stop, "_PATIENCE", 0.05)
-    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(stop, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     hub("a", listens=False)
     Path(lock_of("a")).write_bytes(b"")
     assert running_hubs() == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
@@ -137,7 +137,7 @@ def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
 def test_a_hub_that_does_not_answer_is_not_taken_for_none_when_a_server_is_to_be_restarted(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     hub("a", serves=True)
     assert restart.run(argparse.Namespace(server="s", url=None, hub=None)) == FAILED
     assert capfd.readouterr().err == "the hub a: it does not answer\n"
@@ -168,7 +168,7 @@ def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub:
 def test_a_hub_that_is_slow_to_tell_how_it_is_ends_as_it_is_told_and_is_not_killed(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_hubs, "_PATIENCE", 0.05)
+    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         listener = hub("a", serves=True, pid=process.pid)
         assert listener is not None
@@ -194,7 +194,7 @@ def test_a_hub_is_not_killed_in_the_place_of_the_one_before_it(hub: Hub) -> None
 def test_a_hub_that_hangs_while_it_ends_is_killed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stop, "_PATIENCE", 0.05)
+    monkeypatch.setattr(stop, "_TIMEOUT", 0.05)
     code = "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\nfcntl.flock(fd, 2)\n"
     code += 'os.write(fd, b\'{"pid": %d, "name": null, "config": "/c", "serves": true}\' % os.getpid())\n'
     code += "print(flush=True); time.sleep(60)"

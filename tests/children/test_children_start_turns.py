@@ -107,7 +107,7 @@ async def test_a_start_that_fails_or_is_cancelled_gives_its_turn_back(starts: St
 
 
 async def test_one_that_never_ends_keeps_nobody_waiting() -> None:
-    turns = StartSlots(1, patience=0.0)
+    turns = StartSlots(1, timeout=0.0)
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(PATIENCE):
             for name in ("hangs", "a"):
@@ -187,7 +187,7 @@ async def test_who_holds_none_is_before_those_that_wait_longer_and_hold_some() -
 
 
 def slots(number: int) -> Timings:
-    return Timings(starts_at_once=number, start_patience=FOREVER, connect_patience=FOREVER)
+    return Timings(starts_at_once=number, start_slot_timeout=FOREVER, connect_slot_timeout=FOREVER)
 
 
 # With processes. Each server is listed when its gate is opened.

@@ -61,7 +61,7 @@ def test_a_program_that_hangs_in_another_that_it_has_started_is_not_waited_for(
 ) -> None:
     put(tmp_path / "bin" / "npx", "#!/bin/sh\necho 1.2.3\nsleep 60\nexit 0\n").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(programs, "_PATIENCE", 0.2)
+    monkeypatch.setattr(programs, "_TIMEOUT", 0.2)
     began = time.monotonic()
     examine(tmp_path, a={"command": "npx"})
     assert time.monotonic() - began < 30

@@ -28,4 +28,4 @@ def _talkers_are_tried_again(request: pytest.FixtureRequest, monkeypatch: pytest
 @pytest.fixture
 def nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, no call over HTTP is taken over because its answer does not come soon."""
-    monkeypatch.setattr(Exchange, "patience", 60.0)
+    monkeypatch.setattr(Exchange, "answer_timeout", 60.0)

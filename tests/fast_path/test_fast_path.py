@@ -83,10 +83,10 @@ async def test_an_answer_that_takes_long_comes_from_the_transport(
     app = build_aggregator(config(a=talking()))
     async with served(app) as front:
         client, other = await front.connect(modern=modern), await front.connect()
-        monkeypatch.setattr(http.Exchange, "patience", 0.0)
+        monkeypatch.setattr(http.Exchange, "answer_timeout", 0.0)
         _, answer = client.begin("tools/call", {"name": "a:play", "arguments": {"script": [{"wait": "gate"}]}})
         await until(lambda: counts(app).taken_over["takes long"] > 0)
-        monkeypatch.setattr(http.Exchange, "patience", 60.0)
+        monkeypatch.setattr(http.Exchange, "answer_timeout", 60.0)
         await other.call("a:open", gate="gate")
         assert "result" in await answer
         await is_quiet(app)

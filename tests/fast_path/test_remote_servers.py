@@ -143,11 +143,11 @@ async def test_an_answer_that_takes_long_comes_from_the_transport(
     modern: bool, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with talk("http", modern=modern, era=era) as (app, server, client):
-        monkeypatch.setattr(http.Exchange, "patience", 0.0)
+        monkeypatch.setattr(http.Exchange, "answer_timeout", 0.0)
         _, answer = client.begin("tools/call", play(GATE))
         await until(lambda: counts(app).taken_over["takes long"] == 1)
         await until(lambda: server.waiting("gate"))
-        monkeypatch.setattr(http.Exchange, "patience", 60.0)
+        monkeypatch.setattr(http.Exchange, "answer_timeout", 60.0)
         await client.call("r:open", gate="gate")
         assert "result" in await answer
         assert counts(app).answered == 1
@@ -159,7 +159,9 @@ async def test_an_answer_that_takes_long_comes_from_the_transport(
 async def test_a_call_that_is_cancelled_ends_at_the_server(
     front: str, modern: bool, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http.Exchange, "patience", http.PATIENCE)  # so long nobody sees that a client hangs up
+    monkeypatch.setattr(
+        http.Exchange, "answer_timeout", http.ANSWER_TIMEOUT
+    )  # so long nobody sees that a client hangs up
     async with talk(front, modern=modern, era=era) as (app, server, client):
         request_id, _ = client.begin("tools/call", play(GATE))
         await until(lambda: server.waiting("gate"))

@@ -32,9 +32,9 @@ MANY = range(20_000)
 
 @pytest.fixture
 def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipe into which nobody writes, and little patience."""
-    monkeypatch.setattr(documents, "PIPE_PATIENCE", 0.05)
-    monkeypatch.setattr(given_files, "PIPE_PATIENCE", 0.05)
+    """A pipe into which nobody writes, and a short timeout."""
+    monkeypatch.setattr(documents, "PIPE_TIMEOUT", 0.05)
+    monkeypatch.setattr(given_files, "PIPE_TIMEOUT", 0.05)
     path = tmp_path / "pipe.json"
     os.mkfifo(path)
     return path
@@ -53,18 +53,18 @@ def test_a_file_is_read_up_to_a_bound(tmp_path: Path) -> None:
     assert (read_bytes(path, 3), read_bytes(path, 100)) == (b"abc", b"abcdef")
 
 
-def test_what_is_no_regular_file_is_read_by_who_has_patience_alone(pipe: Path) -> None:
+def test_what_is_no_regular_file_is_read_with_a_timeout_alone(pipe: Path) -> None:
     with pytest.raises(OSError, match="no regular file"):
         read_bytes(pipe, 10)
     with pytest.raises(TimeoutError, match=r"whose end has not come for 0\.05 s"):
-        read_bytes(pipe, 10, patience=0.05)
-    assert read_bytes("/dev/zero", 3, patience=10) == bytes(3)
+        read_bytes(pipe, 10, timeout=0.05)
+    assert read_bytes("/dev/zero", 3, timeout=10) == bytes(3)
 
 
 def test_what_comes_through_a_pipe_is_read_to_its_end(pipe: Path) -> None:
     writer = threading.Thread(target=pipe.write_bytes, args=(b"x" * 100_000,))
     writer.start()
-    assert len(read_bytes(pipe, 200_000, patience=30)) == 100_000
+    assert len(read_bytes(pipe, 200_000, timeout=30)) == 100_000
     writer.join()
 
 

@@ -70,7 +70,7 @@ async def test_in_a_session_over_http(fast_path: bool, again: Any) -> None:
 @pytest.mark.parametrize("again", [7, "07"])
 async def test_in_a_session_that_is_known_at_two_addresses(again: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """To the gate they are two callers: both requests are served, and neither ends what is the other's."""
-    monkeypatch.setattr(Exchange, "patience", PATIENCE)
+    monkeypatch.setattr(Exchange, "answer_timeout", PATIENCE)
     app = build_aggregator(config(a=lean()), fast_path=True)
     elsewhere = httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(local_address="127.0.0.2"), timeout=PATIENCE)
     async with served(app) as front, front.browser() as http, elsewhere:

@@ -203,7 +203,7 @@ def test_an_address_is_kept_once_until_it_is_given_up() -> None:
 async def test_a_change_of_a_session_that_others_keep_locked_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(kept_sessions, "_PATIENCE", 0.01)
+    monkeypatch.setattr(kept_sessions, "_TIMEOUT", 0.01)
     vault = FileVault(tmp_path)
     kept = KeptSessions(vault, "default")
     await kept.keep("a", SessionState(None, {}))

@@ -438,13 +438,13 @@ def test_a_keyring_that_hangs_is_done_without_and_not_asked_again_meanwhile(
         event.wait()
         return ring
 
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._PATIENCE", 0.01)
+    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._TIMEOUT", 0.01)
     monkeypatch.setattr(keyring, "get_keyring", hang)
     keys = SealingKeys(tmp_path)
     for _ in range(3):
         assert keys.new()[0] == "file"
     assert len(asked) == 1
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._PATIENCE", 10)
+    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._TIMEOUT", 10)
     monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
     asked[0].set()
     while keys.new()[0] == "file":

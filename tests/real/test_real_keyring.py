@@ -27,7 +27,7 @@ from fastmcp_aggregator.oauth.vault.vault import FileVault
 
 async def main(directory, act, *patience):
     if patience:
-        sealing_key._PATIENCE = float(patience[0])
+        sealing_key._TIMEOUT = float(patience[0])
     vault = FileVault(Path(directory))
     if act == "keep":
         await vault.keep("tokens", "alice", b"of alice")

@@ -146,7 +146,7 @@ async def test_what_comes_on_the_stream_of_a_request_reaches_its_principal_howev
 async def test_a_call_on_the_fast_path_hears_nothing_of_what_a_server_says_late_to_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http.Exchange, "patience", 60.0)
+    monkeypatch.setattr(http.Exchange, "answer_timeout", 60.0)
     async with hub(tmp_path, talking()) as opened:
         ann = await opened.connect("ann", modern=False)
         ben = await opened.connect("ben", modern=False, capabilities={})  # such calls take the fast path

@@ -387,7 +387,7 @@ async def other_s_login(folder: Path) -> None:
         await bob.error("tools/call", retried(result))
 
 
-async def door_of_a_local_hub(folder: Path) -> None:
+async def secret_url_of_a_local_hub(folder: Path) -> None:
     app = build_aggregator(config(), audit=str(folder / "audit.jsonl"))
     ending = asyncio.Event()
     dashboard = HubDashboard(app, ending)
@@ -415,7 +415,7 @@ CASES: dict[str, list[Case]] = {
         asks("/groups/none/mcp", "red", 404),
     ],
     "front/http/sse.py: _Sessions.posted 404": [other_s_sse],
-    "local_hub/dashboard.py: Doors.__call__ 404": [door_of_a_local_hub],
+    "local_hub/dashboard.py: SecretUrl.__call__ 404": [secret_url_of_a_local_hub],
     "web/accounts.py: AccountPages._begin 404": [login_of_no_server_of_mine],
     "web/accounts.py: AccountPages._login 403": [
         logs_in(wrong_key, 403),

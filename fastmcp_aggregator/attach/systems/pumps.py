@@ -147,9 +147,9 @@ def of_hub(pipe: MessagePipe) -> socket.socket:
     return ours
 
 
-def finish(patience: float) -> None:
+def finish(timeout: float) -> None:
     """Wait until all that was sent is passed on, for so many seconds at most. No socket is used any longer."""
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     for thread in list(_running):
         thread.join(max(0.0, until - time.monotonic()))
 

@@ -5,7 +5,7 @@ answers its client no sooner than the last of them is up. So a few start at a ti
 a request waits for: these go first, and find as many slots again. Callers take turns there, and servers, since one may
 have many instances that do not come up; half of all slots are the most for one of either. A caller that holds none is
 before all others, whatever others have of the same server, and finds half as many slots again once all are held: so
-its start waits for those of few callers not at all, and for those of many no longer than `patience`, for which a slot
+its start waits for those of few callers not at all, and for those of many no longer than `timeout`, for which a slot
 is held at most. It is released sooner when the process is listed or has failed. Remote servers, of which each costs
 little and all at once cost much, have slots of their own.
 
@@ -34,7 +34,7 @@ AT_ONCE = max(4, 4 * _processors())
 """Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
 EARLY = max(1, _processors() - 1)
 """Those that start while FastMCP is imported, which has a processor for itself, if there are two."""
-START_PATIENCE = 10.0
+SLOT_TIMEOUT = 10.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
 
@@ -53,15 +53,15 @@ class StartSlots:
     of callers that hold none.
     """
 
-    def __init__(self, limit: int = AT_ONCE, patience: float = START_PATIENCE) -> None:
+    def __init__(self, limit: int = AT_ONCE, timeout: float = SLOT_TIMEOUT) -> None:
         self._limit = limit
-        self._patience = patience
+        self._timeout = timeout
         self._waiting: dict[Hashable, tuple[asyncio.Event, Start]] = {}
         self._held: dict[Hashable, tuple[asyncio.TimerHandle, str, Hashable]] = {}
 
     @asynccontextmanager
     async def slot(self, name: Hashable, stopping: asyncio.Event, start: Start) -> AsyncIterator[None]:
-        """Wait for a slot, or until `stopping` is set, and hold it inside, for `patience` seconds at most."""
+        """Wait for a slot, or until `stopping` is set, and hold it inside, for `timeout` seconds at most."""
         came = asyncio.Event()
         self._waiting[name] = came, start
         self.admit()
@@ -81,7 +81,7 @@ class StartSlots:
                     return
                 name = next(iter(self._waiting))
             came, start = self._waiting.pop(name)
-            timer = asyncio.get_running_loop().call_later(self._patience, self._end, name)
+            timer = asyncio.get_running_loop().call_later(self._timeout, self._end, name)
             self._held[name] = timer, start.server, start.holder()
             came.set()
 

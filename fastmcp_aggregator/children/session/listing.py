@@ -333,17 +333,17 @@ class Lists:
         self,
         server_key: str,
         max_tools: int,
-        screen: Callable[[str, Catalogue], Catalogue],
+        catalogue_filter: Callable[[str, Catalogue], Catalogue],
         *,
         settle: float,
         interval: float,
     ) -> None:
-        """`screen` says what is taken up of what the child, by its server key, offers. Changes are collected until
+        """`catalogue_filter` drops what of a catalogue is not served, by server key. Changes are collected until
         they settle, and in the long run their lists are read once in an interval, both in seconds.
         """
         self._key = server_key
         self._max_tools = max_tools
-        self._screen = screen
+        self._filter = catalogue_filter
         self._told: frozenset[Kind] = frozenset()
         self._times_read = 0
         self._checked: dict[Kind, CheckedList] = {}
@@ -374,7 +374,7 @@ class Lists:
             self._key, session, version=self._times_read, max_tools=self._max_tools, checked=self._checked
         )
         await _let_others_go_on(self._parts)
-        return offered.reduced_to(self._screen(self._key, offered))
+        return offered.reduced_to(self._filter(self._key, offered))
 
     async def read_late(self, session: ChildSession, first: Catalogue) -> Catalogue:
         """The lists of a child that may complete them only once it has begun to serve.

@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from fastmcp_aggregator.cli.terminal.exits import UsageError
-from fastmcp_aggregator.config.documents import MAX_BYTES, PIPE_PATIENCE
+from fastmcp_aggregator.config.documents import MAX_BYTES, PIPE_TIMEOUT
 from fastmcp_aggregator.early.reading import read_bytes
 
 
@@ -19,7 +19,7 @@ def given_text(file: str, shown: str) -> str:
         UsageError: it cannot be read.
     """
     try:
-        data = read_bytes(Path(file).expanduser(), MAX_BYTES + 1, patience=PIPE_PATIENCE)
+        data = read_bytes(Path(file).expanduser(), MAX_BYTES + 1, timeout=PIPE_TIMEOUT)
         text = data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

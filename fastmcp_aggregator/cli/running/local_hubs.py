@@ -25,7 +25,7 @@ NOTHING = (
 _NOTED = ("name", "config", "pid")
 STARTS, ENDS, HANGS = "it is starting", "it is ending", "it does not answer"
 """Why a hub tells nothing of itself."""
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds that the hubs have to tell how they are; all are asked at once."""
 _MOST_AT_ONCE = 32
 
@@ -40,7 +40,7 @@ def running_hubs() -> list[Status]:
 def _status_of(hub_id: str) -> Status | None:
     """None: there is no such hub."""
     try:
-        status = ask(hub_id, greeting.STATUS, patience=_PATIENCE)
+        status = ask(hub_id, greeting.STATUS, timeout=_TIMEOUT)
     except Unusable as why:
         record, silent = record_of(hub_id), HANGS
         if record is None:

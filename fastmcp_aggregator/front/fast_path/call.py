@@ -33,7 +33,7 @@ _LOOKED_AT = frozenset({"_meta", "isError", "resultType", "ttlMs", "cacheScope"}
 class Origin(Protocol):
     """Where one request came from, and its answer goes."""
 
-    patience: float
+    answer_timeout: float
     """Seconds that an answer may take, at most, to be given here."""
 
     @property
@@ -167,7 +167,7 @@ class FastCall:
 
     def expired(self) -> None:
         """It takes long; if the deadline is over, the full path tells."""
-        self.take_over("takes long" if self.origin.patience < math.inf else "deadline")
+        self.take_over("takes long" if self.origin.answer_timeout < math.inf else "deadline")
 
     def refuse(self, error: MCPError) -> None:
         """The call is refused before it was sent: tell the client."""

@@ -2,7 +2,7 @@
 
 Theory. It stands behind everything that may refuse a request (Host, Origin, credentials, the gate), and takes only what
 the SDK's transport would take: whatever is unusual in the headers is the transport's. Where an answer takes longer than
-`PATIENCE`, or the server says something else first, the same request goes on to the transport, which streams the
+`ANSWER_TIMEOUT`, or the server says something else first, the same request goes on to the transport, which streams the
 answer; the call that was begun goes along in its scope.
 """
 
@@ -40,7 +40,7 @@ from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.live_clients import LiveClients
 
-PATIENCE = 0.25
+ANSWER_TIMEOUT = 0.25
 """Seconds that an answer may take to be the only thing in its response."""
 _CHUNK = 256 * 1024
 """Bytes of a long list that are sent in one turn, at least."""
@@ -164,7 +164,7 @@ class Exchange:
     """One request that is a plain call, and its response: its `Origin`."""
 
     has_room = True
-    patience = PATIENCE
+    answer_timeout = ANSWER_TIMEOUT
     _request_id: Raw
     _then: Callable[[], None] | None = None
     """What is done once the response is sent."""

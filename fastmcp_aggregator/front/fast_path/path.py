@@ -328,7 +328,7 @@ class FastPath:
             return fast
         try:
             told = forwarded(child, params, target.address)
-            fast.started = child.calls.start(request.method, told, fast, origin.patience)
+            fast.started = child.calls.start(request.method, told, fast, origin.answer_timeout)
         except Exception:  # the connection, or what cannot be written; the full path says so
             child.calls.release(caller.holder)
             fast.take_over("not sent")

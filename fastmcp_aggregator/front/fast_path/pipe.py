@@ -146,7 +146,7 @@ class _Line:
     key: RequestId
     line: bytes
     id: Raw
-    patience = math.inf
+    answer_timeout = math.inf
 
     @property
     def has_room(self) -> bool:

@@ -36,32 +36,32 @@ async def socket_streams(
 ) -> AsyncIterator[tuple[StdioStreams, Say]]:
     """The client's streams. The socket is closed at the end."""
     output = OutputPipe()
-    inlet = ClientPipe(output, on_end, shortcut, Handover(rest=client.rest))
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(output, inlet), client.peer)
+    client_pipe = ClientPipe(output, on_end, shortcut, Handover(rest=client.rest))
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: _BothEnds(output, client_pipe), client.peer)
 
     def say(line: bytes) -> None:
         with suppress(OSError):
             output.write(line)
 
-    async with inlet.streams(client.listed) as streams:
+    async with client_pipe.streams(client.listed) as streams:
         yield streams, say
 
 
 class _BothEnds(asyncio.Protocol):
     """The two ends of one socket. A client that only writes nothing more still reads, and is answered."""
 
-    def __init__(self, output: OutputPipe, inlet: ClientPipe) -> None:
+    def __init__(self, output: OutputPipe, client_pipe: ClientPipe) -> None:
         self._output = output
-        self._inlet = inlet
+        self._client_pipe = client_pipe
         self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._output.connection_made(transport)
-        self._inlet.connection_made(transport)
+        self._client_pipe.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        self._inlet.data_received(data)
+        self._client_pipe.data_received(data)
 
     def pause_writing(self) -> None:
         self._output.pause_writing()
@@ -72,8 +72,8 @@ class _BothEnds(asyncio.Protocol):
     def eof_received(self) -> bool:
         if not self._has_ended:
             self._has_ended = True
-            self._inlet.eof_received()
-            self._inlet.connection_lost(None)
+            self._client_pipe.eof_received()
+            self._client_pipe.connection_lost(None)
             if _is_gone(self._transport.get_extra_info("socket")):
                 self._transport.abort()
         return True

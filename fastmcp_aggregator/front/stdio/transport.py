@@ -99,12 +99,12 @@ async def _pipe_streams(on_end: Callable[[], None], shortcut: Shortcut | None) -
     stdin, stdout = _own(0, os.O_RDONLY), _own(1, os.O_WRONLY)
     _redirect_stdio()
     output = OutputPipe()
-    inlet = ClientPipe(output, on_end, shortcut, early)
+    client_pipe = ClientPipe(output, on_end, shortcut, early)
     await loop.connect_write_pipe(lambda: output, os.fdopen(stdout, "wb", buffering=0))
     with suppress(OSError):
         output.write(early.unwritten)
-    await loop.connect_read_pipe(lambda: inlet, os.fdopen(stdin, "rb", buffering=0))
-    async with inlet.streams({method: digest_of(result) for method, result in early.answered.items()}) as streams:
+    await loop.connect_read_pipe(lambda: client_pipe, os.fdopen(stdin, "rb", buffering=0))
+    async with client_pipe.streams({method: digest_of(result) for method, result in early.answered.items()}) as streams:
         yield streams
 
 

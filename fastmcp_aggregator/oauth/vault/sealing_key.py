@@ -26,7 +26,7 @@ KEYRING, FILE = "keyring", "file"
 _SERVICE = "fastmcp-aggregator"
 _LEAST_PRIORITY = 1.0
 """Of the library's keyrings: what is below keeps nothing, or keeps it as plain text."""
-_PATIENCE = 15.0
+_TIMEOUT = 15.0
 """Seconds that a keyring has: some ask a person."""
 _BYTES = 32
 
@@ -86,7 +86,7 @@ class SealingKeys:
             return None  # it hangs, or waits for a person: one question is enough
         self._asking = _in_thread(partial(self._ask_keyring, make=make))
         try:
-            return self._asking.result(_PATIENCE)
+            return self._asking.result(_TIMEOUT)
         except TimeoutError:
             logger.warning("the system's keyring does not answer")
         except Exception as error:

@@ -66,11 +66,11 @@ class CallerCatalogues:
             self.changed(instance)
         return name in self._names.get(place, {}).get(kind, ())
 
-    async def known(self, children: Sequence[Child], patience: float) -> None:
+    async def known(self, children: Sequence[Child], timeout: float) -> None:
         caller = PRESENT_CALLER.get()
         if caller is None or not isinstance(caller.account, str):
             return
-        await asyncio.gather(*(self._known(child, caller, caller.account, patience) for child in children))
+        await asyncio.gather(*(self._known(child, caller, caller.account, timeout) for child in children))
 
     def changed(self, instance: Child) -> None:
         """The instance of a principal has been listed anew."""
@@ -98,9 +98,9 @@ class CallerCatalogues:
             self._drop(principal, child.key)
             self._on_changed(child, principal, frozenset(Kind))
 
-    async def _known(self, child: Child, caller: Caller, principal: str, patience: float) -> None:
+    async def _known(self, child: Child, caller: Caller, principal: str, timeout: float) -> None:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._until_listed(child, caller, principal)
         except TimeoutError:
             return  # what was listed last still is

@@ -11,7 +11,7 @@ from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, refuse_url
 from fastmcp_aggregator.cli.terminal.console import counted, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds that what is open in a hub may take to be answered, and its servers to end."""
 _MOST_AT_ONCE = 32
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 def _stopped(hub: Status) -> int:
     name = hub["name"] or hub["id"]
     try:
-        end(hub["id"], _PATIENCE)
+        end(hub["id"], _TIMEOUT)
     except Unusable as why:
         return _killed(name, hub, str(why))
     clients = hub.get("clients")

@@ -21,7 +21,7 @@ CHANGES = (SET_LEVEL.name, SUBSCRIBE.name, UNSUBSCRIBE.name)
 SESSION_LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
 _KIND = "session"
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds in which a change is kept, or it is not: the request that makes it holds its place until then."""
 _MOST_ENDED_SESSIONS = 20_000
 _LARGEST_STATE = 64 * 1024
@@ -84,7 +84,7 @@ class KeptSessions:
     async def change(self, session_id: str, owner: Mapping[str, Any] | None, method: str, params: Any) -> None:
         """Keep what one of the requests in `CHANGES` has changed, if the session is kept and is this owner's."""
         with suppress(VaultError, TimeoutError):
-            async with asyncio.timeout(_PATIENCE), self._vault.locked(_KIND, self._name(session_id)):
+            async with asyncio.timeout(_TIMEOUT), self._vault.locked(_KIND, self._name(session_id)):
                 state = await self.read(session_id)
                 if state is not None and state.owner == owner:
                     await self.keep(session_id, state.after(method, params))

@@ -48,7 +48,7 @@ Opening = Callable[[Scope], AbstractContextManager[Scope | None]]
 """Gives the scope in which a session may be opened, for the scope of a request; None: there is no room for one."""
 _SESSION_ID = re.compile("[0-9a-f]{32}")
 _LARGEST_MESSAGE = 64 * 1024
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds that a request waits until its session is subscribed again to what it was."""
 _OWN_HEADERS = (b"host", b"authorization", b"x-api-key", b"user-agent")
 """Those that a request of ours has of the client's."""
@@ -188,7 +188,7 @@ class SessionTakeover:
         logger.info("took over a session of %s from another replica", principal.name)
         await self._kept.keep(session_id, state)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 await _restore(said, transport.handle_request, state)
         if session_id in self._over:  # while it was opened here
             await self._kept.forget(session_id)
