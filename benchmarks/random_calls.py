@@ -37,7 +37,6 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.policies.policy import Policy
-from fastmcp_aggregator.relay import pending_calls
 
 SERVERS = {
     "lean": lean(),
@@ -323,12 +322,13 @@ async def watch(report: Report, most: int) -> None:
 async def run(calls: int) -> Report:
     """Run it."""
     report, opened = Report(), Open()
-    pending_calls.PENDING_TIMEOUT = 2.0
     stack = AsyncExitStack()
     remote = [await stack.enter_async_context(talking_server(era=era)) for era in REMOTE.values()]
     entries = {key: server.entry for key, server in zip(REMOTE, remote, strict=True)}
     app = build_aggregator(config(**SERVERS, **entries), metrics=True, call_timeout=20.0)
-    timings = Timings(first_ceiling=0.02, last_ceiling=0.05, crash_loop=10**9, failures_to_open=10**9)
+    timings = Timings(
+        first_ceiling=0.02, last_ceiling=0.05, crash_loop=10**9, failures_to_open=10**9, pending_timeout=2.0
+    )
     scripts = scripted(app, timings)
     policies = app._backend.policies.stack
     policies.policies = (opened, *policies.policies)

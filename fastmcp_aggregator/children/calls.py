@@ -36,8 +36,6 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS, TOOLS_CALL
 from fastmcp_aggregator.settings.options import ChildOptions
 
-_REPORT_INTERVAL = 1.0
-
 
 class Callee(Protocol):
     """The child as its callers see it."""
@@ -238,11 +236,11 @@ class Calls:
         starting = f"server {child.key!r} is starting"
         if not child.settled.is_set():
             with released_while_waiting.get()():
-                await _reporting(child.until_settled(), owner, starting)
+                await self._reporting(child.until_settled(), owner, starting)
         child.wake()
         if was_woken := child.is_waking:
             with released_while_waiting.get()():
-                await _reporting(self._until_awake(), owner, starting)
+                await self._reporting(self._until_awake(), owner, starting)
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
         if child.session is None and not was_woken and child.trigger_retry():
@@ -261,6 +259,23 @@ class Calls:
     def failed(self) -> None:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
+
+    async def _reporting(self, waiting: Coroutine[Any, Any, None], owner: Owner | None, message: str) -> None:
+        """Wait, and tell the owner so now and then.
+
+        Progress has to increase with each notification, and a server's own may begin at 0: so this ends below that.
+        """
+        if owner is None or not owner.wants_progress:
+            return await waiting
+        task = asyncio.ensure_future(waiting)
+        said = 0
+        try:
+            while not (await asyncio.wait({task}, timeout=self._timings.report_interval))[0]:
+                said += 1
+                owner.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
+            return task.result()
+        finally:
+            task.cancel()
 
     async def _until_awake(self) -> None:
         """Wait for a start because of a request, as long as that may take."""
@@ -464,24 +479,6 @@ class Calls:
             login_needed=why is not None and why.login_needed,
             public_reason=sentence(public),
         )
-
-
-async def _reporting(waiting: Coroutine[Any, Any, None], owner: Owner | None, message: str) -> None:
-    """Wait, and tell the owner so once a second.
-
-    Progress has to increase with each notification, and a server's own may begin at 0: so this ends below that.
-    """
-    if owner is None or not owner.wants_progress:
-        return await waiting
-    task = asyncio.ensure_future(waiting)
-    said = 0
-    try:
-        while not (await asyncio.wait({task}, timeout=_REPORT_INTERVAL))[0]:
-            said += 1
-            owner.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
-        return task.result()
-    finally:
-        task.cancel()
 
 
 class _ActivityDeadline:

@@ -157,6 +157,7 @@ class Child:
             context.profile,
             era=options.era,
             version=options.version,
+            client_timeout=context.timings.client_timeout,
             events=self,
         )
         self._since = self._clock()

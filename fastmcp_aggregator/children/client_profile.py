@@ -17,8 +17,6 @@ from fastmcp_aggregator.protocol.client_capabilities import RELAYED, kind_of
 
 ANY_CLIENT = "any"
 """The kind of client that stands for those that have not said what they can do."""
-_CLIENT_TIMEOUT = 1.0
-"""Seconds that a child's handshake waits for the client's."""
 
 
 class ClientProfile:
@@ -78,11 +76,11 @@ class ClientProfile:
             return ANY_CLIENT
         return kind_of(self._declared, is_legacy=self._is_legacy)
 
-    async def capabilities(self) -> Mapping[str, Any]:
-        """What a child is told in its handshake; waits a moment for the client."""
+    async def capabilities(self, timeout: float) -> Mapping[str, Any]:
+        """What a child is told in its handshake; waits so many seconds for the client's."""
         if self.is_single:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.known.wait(), _CLIENT_TIMEOUT)
+                await asyncio.wait_for(self.known.wait(), timeout)
         return self._declared if self._declared is not None else RELAYED
 
     def eras(self, setting: str) -> tuple[str, ...]:

@@ -34,14 +34,18 @@ class Connecting:
         *,
         era: str,
         version: str,
+        client_timeout: float,
         events: SessionEvents,
     ) -> None:
-        """`era` is the setting, `version` ours as the child is told it."""
+        """`era` is the setting, `version` ours as the child is told it; `client_timeout` how long its handshake waits
+        for the client's.
+        """
         self._key = server_key
         self._new_endpoint = new_endpoint
         self._profile = profile
         self._era = era
         self._version = version
+        self._client_timeout = client_timeout
         self._events = events
         self._rejected: set[str] = set()
         """Eras that the child does not speak."""
@@ -69,7 +73,7 @@ class Connecting:
         """
         transport = await self.endpoint.open(stack)
         on_open()
-        declared = await self._profile.capabilities()
+        declared = await self._profile.capabilities(self._client_timeout)
         self.client_kind = self._profile.kind
         eras = [era for era in self._profile.eras(self._era) if era not in self._rejected]
         for era in eras[:-1]:

@@ -58,6 +58,13 @@ class Timings:
     renewal_pause: float = 10.0
     """The shortest time between two immediate renewals of a session that a remote child has forgotten."""
 
+    client_timeout: float = 1.0
+    """How long a child's handshake waits for that of the only client."""
+    report_interval: float = 1.0
+    """The time between two reports of progress on a start that a call waits for."""
+
+    pending_timeout: float = 600.0
+    """How long a modern client has to come back with its answers."""
     asking_bound: float = 60.0
     """How long a call waits for its client's answers once a call of somebody else waits for its turn."""
 

@@ -35,8 +35,6 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
-PENDING_TIMEOUT = 600.0
-"""Seconds that a client has to come back with its answers."""
 PENDING_LIMIT = 1000
 """Calls that wait for one client, at most; see `FairShare`."""
 _PREFIX = "held-"
@@ -213,8 +211,11 @@ class _Entry:
 class PendingCalls:
     """The calls whose clients are to come back. Owned by one `Runtime`."""
 
-    def __init__(self, replica: Callable[[], str] = lambda: "") -> None:
-        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
+    def __init__(self, timeout: float, replica: Callable[[], str] = lambda: "") -> None:
+        """A client has so many seconds to come back. `replica` tells by which id other replicas reach this one; empty:
+        they cannot.
+        """
+        self.timeout = timeout
         self._pending: dict[str, _Entry] = {}
         self._states: dict[tuple[Hashable, str], str] = {}
         """Keys of `_pending`, by client and the id of the request that they answered."""
@@ -263,7 +264,7 @@ class PendingCalls:
             raise MCPError(INTERNAL_ERROR, "too many calls wait for their clients' answers already; try again")
         replica = self._replica()
         state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
-        expiry = asyncio.get_running_loop().call_later(PENDING_TIMEOUT, self._expire, state)
+        expiry = asyncio.get_running_loop().call_later(self.timeout, self._expire, state)
         self._pending[state] = _Entry(call, identity, expiry)
         self._states[call.identity, call.request_id] = state
         client = call.identity

@@ -64,10 +64,10 @@ _RETRY_PAUSE = 0.1
 class Rounds:
     """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
-    def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers) -> None:
+    def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers, pending_timeout: float) -> None:
         self._peers = peers
         self._instances = instances
-        self._pending = PendingCalls(lambda: self._peers.id)
+        self._pending = PendingCalls(pending_timeout, lambda: self._peers.id)
         self._log_levels = log_levels
 
     async def ask(self, child: Child, call: Call) -> Result:

@@ -7,19 +7,19 @@ import json
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
-from support.harness import PATIENCE, RawClient, config, connected, lean, talking, until
-from support.memory import build_aggregator, scripted
+from support.harness import PATIENCE, RawClient, config, connected, lean, talking, timed, until
+from support.memory import QUICK, build_aggregator, scripted
 from support.serving import served
 from support.wire import LEGACY
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.children import client_profile
 from fastmcp_aggregator.groups import Group
 
 ROOTS = {"roots": {"listChanged": True}}
@@ -210,11 +210,9 @@ async def test_a_server_that_keeps_state_has_an_instance_for_each_client_in_the_
 
 
 @pytest.mark.parametrize("is_on_stdio", [False, True])
-async def test_what_a_server_has_shown_counts_from_the_next_start_on(
-    is_on_stdio: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(client_profile, "_CLIENT_TIMEOUT", 0.01)
+async def test_what_a_server_has_shown_counts_from_the_next_start_on(is_on_stdio: bool) -> None:
     first = hub(talking(), catalogue="on", isolation="shared" if is_on_stdio else "auto")
+    timed(first, replace(QUICK, client_timeout=0.01))
     if is_on_stdio:
         first._backend.profile.expect_one()
     async with first, working_in(first, "/a", "file:///a") as client:

@@ -8,13 +8,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.doubles import call
 from support.harness import PATIENCE, RawClient, config, connected, talking, timed, until
-from support.memory import build_aggregator
+from support.memory import QUICK, build_aggregator
 from support.serving import served
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, Message
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 BRIDGED = ways(lambda way: way.is_bridged)
 ROOTS = {"method": "roots/list"}
 ASK = {"ask": {"a": ROOTS}}
+IMPATIENT = replace(QUICK, pending_timeout=0.05)
 OVER = {"code": -32602, "message": "requestState: the call that it continues is over; call again without it"}
 
 
@@ -132,9 +134,8 @@ async def test_a_state_is_good_for_the_principal_that_it_was_given_to_alone() ->
         assert brought(await alice.result("tools/call", with_answers(params, round_))) == [{"a": {"roots": []}}]
 
 
-async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
-    async with served(build_aggregator(config(a=talking()))) as front:
+async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call() -> None:
+    async with served(timed(build_aggregator(config(a=talking())), IMPATIENT)) as front:
         client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
         round_ = await client.result("tools/call", params)
@@ -142,11 +143,10 @@ async def test_a_client_that_does_not_come_back_in_time_ends_the_childs_call(mon
         assert await client.error("tools/call", with_answers(params, round_)) == OVER
 
 
-async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it() -> None:
     """On a pipe nothing tells which of one client's calls asks, and the later one is taken for it."""
-    monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 0.05)
     async with (
-        build_aggregator(config(a=talking())) as app,
+        timed(build_aggregator(config(a=talking())), IMPATIENT) as app,
         connected(app, modern=True, capabilities=EVERYTHING) as client,
     ):
         params = play("a", {"wait": "gate"}, ASK)
@@ -155,7 +155,7 @@ async def test_a_call_that_is_given_up_takes_no_question_of_another_with_it(monk
         await client.report("a", lambda report: sorted(report["waiting"]) == ["gate", "never"])
         await client.call("a:open", gate="gate")
         assert (await given_up)["result"]["inputRequests"], "and it is never answered"
-        monkeypatch.setattr(pending_calls, "PENDING_TIMEOUT", 600.0)
+        app._backend.runtime.rounds._pending.timeout = 600.0  # type: ignore[union-attr]
         round_ = (await asks)["result"]
         assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
 

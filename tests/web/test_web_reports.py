@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import httpx2
 import pytest
 from fastmcp.server.auth import StaticTokenVerifier
 from support.harness import PATIENCE, SLOW_RETRIES, config, lean, timed, until
-from support.memory import build_aggregator
+from support.memory import QUICK, build_aggregator
 from support.serving import browser, served
 from support.wire import until_answered
 from test_web_http import GROUPS
@@ -21,7 +22,6 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.auth.claims import claim_of
-from fastmcp_aggregator.children import calls
 
 METRICS = """
     calls_total call_duration_seconds_bucket request_bytes_total response_bytes_total server_state
@@ -162,13 +162,11 @@ async def test_the_status_of_each_server_has_what_an_operator_looks_for() -> Non
         await held
 
 
-async def test_an_instance_that_is_not_up_yet_is_told_and_so_is_who_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "_REPORT_INTERVAL", 0.01)
+async def test_an_instance_that_is_not_up_yet_is_told_and_so_is_who_waits_for_it(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
     app = build_aggregator(config(a=lean(wait_for_file=str(gate))), servers={"a": {"isolation": "session"}})
+    timed(app, replace(QUICK, report_interval=0.01))
     async with served(app) as front, front.browser() as http, app:
         gate.unlink()
         client = await front.connect()
