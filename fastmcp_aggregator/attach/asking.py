@@ -52,7 +52,7 @@ def end(hub_id: str, timeout: float) -> bool:
                 _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else timeout)
             until, is_told = time.monotonic() + timeout, True
         if time.monotonic() > until:
-            raise Unusable(f"the hub {hub_id} has not ended for {timeout:g} s")
+            raise Unusable(f"the hub {hub_id} did not stop within {timeout:g} s")
         time.sleep(_LOOK_INTERVAL)
     return True
 

@@ -255,7 +255,7 @@ class Bridge:
         self._read_known()
         if now > self._wanted_since + _END_TIMEOUT:
             self._serve_alone(
-                f"the hub before it has not ended for {_END_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
+                f"the hub before it did not stop within {_END_TIMEOUT:g} s; `fastmcp-aggregator stop` kills it"
             )
 
     def _first_word(self) -> dict[str, str]:

@@ -25,7 +25,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, timeout: float = 0.0)
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which says that it is one
             return _read(descriptor, most)
         if not timeout:
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return _read(descriptor, most) if sys.platform == "win32" else _received(descriptor, most, timeout)
     finally:
         os.close(descriptor)
@@ -42,7 +42,7 @@ def read_own(path: str | os.PathLike[str], most: int) -> tuple[bytes, float]:
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is no plain file")
+            raise ValueError("it is not a plain file")
         if not is_own(found):
             raise ValueError("it belongs to another user, or others may write it")
         if found.st_size > most:

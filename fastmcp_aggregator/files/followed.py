@@ -121,7 +121,7 @@ async def _occasions(folder: Path) -> AsyncGenerator[None]:
             async for _ in changes:
                 yield
     except Exception as error:
-        logger.warning("%s is looked at every %g s, because it cannot be watched: %s", folder, LOOK_INTERVAL, error)
+        logger.warning("%s is polled every %g s, because it cannot be watched: %s", folder, LOOK_INTERVAL, error)
     while True:
         await asyncio.sleep(LOOK_INTERVAL)
         yield

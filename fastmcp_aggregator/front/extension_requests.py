@@ -36,7 +36,7 @@ from fastmcp_aggregator.routing.target import Target
 
 logger = logging.getLogger(__name__)
 
-_OF_ANOTHER = "the task belongs to somebody else"
+_OF_ANOTHER = "the task belongs to another caller"
 
 ExtensionHandler = Callable[[Caller, Params], Awaitable[Result | None]]
 Serve = Callable[[Call], Awaitable[Result]]

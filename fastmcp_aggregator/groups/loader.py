@@ -78,7 +78,7 @@ def _group(key: str, entry: object, place: Location, servers: Collection[str]) -
         place.report(f"must be an object with `servers`, not {kind_of(entry)}")
         return None
     for unknown in entry.keys() - {*_FIELDS}:
-        place.at(unknown).report(f"is no field of a group; there are {', '.join(_FIELDS)}")
+        place.at(unknown).report(f"is not a field of a group; known are {', '.join(_FIELDS)}")
     texts = {field: _text(entry, field, place) for field in _TEXTS}
     if texts["id"] not in ("", key):
         place.at("id").report(f"must be the same as the entry's key, {key!r}")

@@ -192,7 +192,7 @@ class LoginAccount(Account):
             self.tokens = None
             raise self._failed(error) from None
         except VaultError as error:
-            logger.warning("tokens in use are kept in use: %s", error)
+            logger.warning("cannot read the stored tokens, the present ones stay in use: %s", error)
             self._looked_at = time.monotonic()
         if not self.tokens or not self.tokens.are_good(time.time()):
             await self._renewed(refused=None)

@@ -174,7 +174,7 @@ class Logins:
             OAuthError, VaultError: it cannot be begun there.
         """
         if not secrets.compare_digest(principal.encode(), login.principal.encode()):
-            raise WrongBrowserError("this login is for somebody else; nothing was linked")
+            raise WrongBrowserError("this login was started by another caller; nothing was linked")
         provider = await discovered(site.url, site.settings)
         provider.require_pkce()
         back = redirect_uri(self.callback, provider.issuer)

@@ -193,7 +193,7 @@ class AccountCalls:
         login = await self._logins.known(login_id)
         if login is not None and (login.principal, login.server) != (principal, site.key):
             told = _not_logged_in(site.key, "this login is over; call again, and open the new address")
-            raise Denied(told.code, told.message, reason="the login belongs to somebody else, or to another server")
+            raise Denied(told.code, told.message, reason="the login belongs to another caller, or to another server")
         return login
 
     async def _until_finished(self, login: Login, call: Call, site: Site) -> None:

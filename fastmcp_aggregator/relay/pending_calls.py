@@ -254,7 +254,7 @@ class PendingCalls:
             raise call_is_over()
         if entry.identity != identity:
             told = call_is_over()
-            raise Denied(told.code, told.message, reason="the call belongs to somebody else, or to another request")
+            raise Denied(told.code, told.message, reason="the call belongs to another caller, or to another request")
         self._remove(state)
         return entry.call
 

@@ -206,7 +206,7 @@ async def _answer(caller: Caller, question: Any) -> Result:
     method = question.get("method") if isinstance(question, Mapping) else None
     params = (question.get("params") or {}) if isinstance(question, Mapping) else None
     if not isinstance(method, str) or method not in SERVER_REQUESTS or not isinstance(params, Mapping):
-        raise MCPError(INTERNAL_ERROR, f"the server asked for what no client can be asked: {method!r:.100}")
+        raise MCPError(INTERNAL_ERROR, f"the server sent a request that no client can answer: {method!r:.100}")
     return await caller.ask(method, params, ignore_progress)
 
 

@@ -173,7 +173,7 @@ async def _open_stream(child: Child, session: ChildSession, uri: str) -> asyncio
             stream.cancel()
     if is_open.cancelled():
         if not stream.done():
-            raise ChildServerError(child.key, "runtime", f"it did not agree to a subscription within {limit:g} s")
+            raise ChildServerError(child.key, "runtime", f"it did not acknowledge the subscription within {limit:g} s")
         stream.result()
         raise MCPError(INVALID_REQUEST, f"the server does not report updates of {uri}")
     return stream

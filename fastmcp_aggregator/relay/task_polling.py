@@ -77,7 +77,7 @@ class Polling:
             task = await self._ask(TASKS_GET.name)
         except ChildServerError as error:
             if error.login_needed:  # who logs in now must not have the call made again, which was taken
-                why = f"server {error.server_key!r}: the task can be asked for no longer: {error.reason}"
+                why = f"server {error.server_key!r}: the task can no longer be polled: {error.reason}"
                 raise MCPError(INTERNAL_ERROR, why) from error
             if self._clock() - self._last_answer > _LOST_BOUND:
                 raise
@@ -95,7 +95,7 @@ class Polling:
         if not new:
             return False
         if self._caller.is_modern:
-            raise MCPError(INTERNAL_ERROR, "the task has to ask its client, which cannot be asked here")
+            raise MCPError(INTERNAL_ERROR, "the task needs input from its client, which cannot be requested here")
         self._answered |= new.keys()
         await self._ask(TASKS_UPDATE.name, inputResponses=await answers_to(self._caller, new))
         return True

@@ -136,5 +136,5 @@ class RedisPeers(Peers):
 def _usable(key: object, name: str) -> bytes | None:
     if isinstance(key, bytes) and len(key) == _KEY_BYTES:
         return key
-    logger.warning("%s in Redis is no key of ours: sealed states are good at one replica alone; delete it", name)
+    logger.warning("%s in Redis is not a sealing key: sealed states are good at one replica alone; delete it", name)
     return None

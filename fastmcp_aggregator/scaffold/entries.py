@@ -54,7 +54,7 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
     entries = entries_of(document, place)
     place.raise_problems()
     if key in entries:
-        raise AggregatorError(f"{path} has a server {key!r} already; choose another name, or take that one out first")
+        raise AggregatorError(f"{path} has a server {key!r} already; choose another name, or remove that one first")
     return Addition(path, with_member(text, ["mcpServers"], key, entry), stat.S_IMODE(path.stat().st_mode))
 
 

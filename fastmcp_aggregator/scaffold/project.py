@@ -67,12 +67,12 @@ def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = F
     Raises: AggregatorError
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise AggregatorError(f"{folder} is there already, and is no folder; choose another with --dir")
+        raise AggregatorError(f"{folder} exists and is not a folder; choose another with --dir")
     existing = sorted(file.name for file in folder.iterdir()) if folder.exists() else []
     if existing and not overwrite:
         shown = ", ".join(existing[:3]) + (", …" if len(existing) > 3 else "")
         raise AggregatorError(
-            f"{folder} is there already and has files ({shown}); choose another with --dir, "
+            f"{folder} exists and has files ({shown}); choose another with --dir, "
             "or have the files of the new server put over them with --force"
         )
     try:

@@ -87,7 +87,7 @@ async def _end_on_signal(server: Service, end: Callable[[], None], *, task_statu
         async for _ in signals:
             break
     # From here on a second signal ends the program at once.
-    logger.info("ending: no new requests; those in flight have %s s", DRAIN_TIMEOUT)
+    logger.info("shutting down: no new requests; those in flight have %s s", DRAIN_TIMEOUT)
     await server.requests.drain(DRAIN_TIMEOUT)
     with anyio.move_on_after(_GRACE):
         await _written()

@@ -118,7 +118,9 @@ class AccountPages:
                 return self._form(login.server)
             principal = await self._authenticated(request)
             if principal is None:
-                return self._form(login.server, "That is no key or token of this hub, or this page is too old.", 403)
+                return self._form(
+                    login.server, "That is not a key or token of this hub, or this page has expired.", 403
+                )
             if principal.name != login.principal:
                 self._hub.policies.request_denied(principal, DEFAULT_GROUP, _LOGIN, "the login is somebody else's")
             elif (rejection := await self._hub.policies.limit(principal, DEFAULT_GROUP)) is not None:
@@ -287,7 +289,7 @@ class AccountPages:
         elif status == 403:
             self._refused(request, path, "the login was begun in another browser")
         elif status == 404:
-            self._refused(request, path, "there is no such login, or none any more")
+            self._refused(request, path, "unknown or expired login")
         return _not_logged_in(error, status)
 
     def _form(self, server: str, text: str = "", status: int = 200) -> Response:

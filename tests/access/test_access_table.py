@@ -1404,7 +1404,7 @@ async def _(around: Around) -> None:
     async with two_of_one_server(around) as (ann, bob, _):
         said = {"say": "notifications/message", "params": {"level": "info", "data": "of ann"}}
         (answer,) = await ann.call("a:play", script=[said, {"ask": {"x": {"method": "roots/list"}}}])
-        assert "it cannot be told which client to ask" in answer["x"]["error"]["message"]
+        assert "cannot tell which client to ask" in answer["x"]["error"]["message"]
         await is_told_nothing(ann, bob)
 
 

@@ -110,7 +110,7 @@ def test_a_hub_that_could_note_nothing_is_not_taken_for_one_that_has_ended(
     Path(lock_of("a")).write_bytes(b"")
     assert running_hubs() == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
     assert stop.run(argparse.Namespace(hub="a", all=False)) == FAILED
-    assert "the hub a has not ended for 0.05 s, and which process it is could not be noted" in capfd.readouterr().err
+    assert "the hub a did not stop within 0.05 s, and which process it is could not be noted" in capfd.readouterr().err
 
 
 def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
@@ -204,7 +204,7 @@ def test_a_hub_that_hangs_while_it_ends_is_killed(
         options = argparse.Namespace(hub="b", all=False)
         assert stop.run(options) == 0
         assert process.wait(PATIENCE) != 0
-    assert f"has not ended for 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
+    assert f"did not stop within 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
 
 
 def test_a_hub_that_hangs_while_it_ends_ends_itself_and_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_import_shows_what_each_client_has_and_writes_nothing(run: Run, here: Ma
         "  time    stdio  mcp-server-time",
     ]
     assert "No config found of: Claude Code, VS Code, Windsurf, Zed, Cline, Gemini CLI, Codex." in ended.err
-    assert "'github' is not the same in Claude Desktop and Cursor" in ended.err
+    assert "'github' differs between Claude Desktop and Cursor" in ended.err
     assert "import --output mcp.json" in ended.err
     assert SECRET not in ended.out + ended.err
     assert list(here.project.iterdir()) == []
@@ -189,7 +189,7 @@ def test_import_takes_what_a_repository_has_brought_only_if_it_is_told_to(
 def test_import_refuses_to_choose_and_to_overwrite_by_itself(run: Run, here: Machine) -> None:
     ended = run("import", "--output", "mcp.json")
     assert ended.code == 2
-    assert "'github' is not the same in Claude Desktop and Cursor\nGive --rename" in ended.err
+    assert "'github' differs between Claude Desktop and Cursor\nGive --rename" in ended.err
     put(here.project / "mcp.json", "mine")
     ended = run("import", "--output", "mcp.json", "--rename")
     assert ended.code == 2
@@ -818,7 +818,7 @@ def test_servers_that_were_moved_come_back_to_a_file_that_the_client_has_rewritt
     run("install", "cursor", "--config", "mcp.json", "--move", "--yes")
     put(path, json.dumps({**json.loads(path.read_text()), "more": 1}))
     ended = run("uninstall", "cursor", "--yes")
-    assert "github, time: in it before the installation, and not any more; put back." in ended.err
+    assert "github, time: restored, as before the installation." in ended.err
     assert json.loads(path.read_text()) == {**before, "more": 1}
 
 

@@ -113,7 +113,7 @@ def test_without_a_config_the_entry_is_shown_and_with_no_tool_the_last_step_is_a
         (["a", "--config", "none/mcp.json"], 1, "there is no folder"),
         (["a", "--config", "taken.json"], 1, "has a server 'a' already"),
         (["a", "--config", "broken.json"], 2, "is not valid JSON"),
-        (["a", "--dir", "full"], 1, "is there already and has files"),
+        (["a", "--dir", "full"], 1, "exists and has files"),
     ],
 )
 def test_what_is_refused_is_refused_before_anything_is_written(

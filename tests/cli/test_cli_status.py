@@ -56,7 +56,7 @@ def test_what_is_for_hubs_says_what_to_do_with_an_instance_over_http(
     command: str, advice: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "http://127.0.0.1:8000"]) == 2
-    told = f"http://127.0.0.1:8000 serves HTTP, and is no hub that `attach` has started; {advice}"
+    told = f"http://127.0.0.1:8000 serves HTTP, and is not a hub that `attach` has started; {advice}"
     assert told in capfd.readouterr().err
 
 

@@ -54,7 +54,7 @@ def test_a_file_is_read_up_to_a_bound(tmp_path: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_read_with_a_timeout_alone(pipe: Path) -> None:
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         read_bytes(pipe, 10)
     with pytest.raises(TimeoutError, match=r"whose end has not come for 0\.05 s"):
         read_bytes(pipe, 10, timeout=0.05)
@@ -90,7 +90,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_a_pipe_into_which_nobody_writes_is_told(reader: Callable[[Path], object], pipe: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read: it is (a pipe|no regular file)"):
+    with pytest.raises(ConfigError, match=r"cannot be read: it is (a pipe|not a regular file)"):
         reader(pipe)
 
 
@@ -102,7 +102,7 @@ def test_variables_of_a_pipe_into_which_nobody_writes_are_told(pipe: Path) -> No
 def test_who_only_looks_leaves_a_pipe_to_who_reads_it(pipe: Path) -> None:
     assert why_recursive(str(pipe)) is None
     assert _text_of(str(pipe)) == ""
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         kept_key(pipe)
 
 

@@ -127,7 +127,7 @@ async def test_a_session_is_its_owners_at_every_replica_and_an_attempt_of_others
             assert (await post(hub.fronts[1], session_of(client), MALLORY)).status_code == 404
             assert (await post(hub.fronts[1], session_of(client))).status_code == 401
         assert hub.sessions(1) == {}
-        entries = await until(lambda: [line for line in audit.read_text().splitlines() if "somebody else" in line])
+        entries = await until(lambda: [line for line in audit.read_text().splitlines() if "another caller" in line])
         assert "mallory" in json.loads(entries[0])["principal"]
         assert (await post(hub.fronts[1], session_of(client), ALICE)).status_code == 200
         assert (await post(hub.fronts[1], session_of(client), MALLORY)).status_code == 404

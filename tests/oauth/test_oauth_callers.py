@@ -235,7 +235,7 @@ async def test_a_link_that_is_handed_to_somebody_else_links_nothing(tmp_path: Pa
     async with around(tmp_path) as place:
         result = await asked(await place.client("alice", modern=True))
         page = await log_in(place, address_in(result), "bob")
-        assert (page.status_code, "for somebody else; nothing was linked" in page.text) == (403, True)
+        assert (page.status_code, "started by another caller; nothing was linked" in page.text) == (403, True)
         assert {each.principal for each in await kept_accounts(place.vault)} == {HUB}
 
 

@@ -79,7 +79,7 @@ async def test_with_two_callers_in_flight_on_one_pipe_a_question_is_refused_and_
         (answers,) = brought(await begin(alice, {"ask": {"x": ROOTS}}))
         error = answers["x"]["error"]
         assert error["code"] == -32600
-        assert error["message"].startswith("roots/list: it cannot be told which client to ask")
+        assert error["message"].startswith("roots/list: cannot tell which client to ask")
         assert 'with isolation = "session" in the aggregator\'s settings' in error["message"]
         await alice.call("a:open", gate="gate")
         await waiting

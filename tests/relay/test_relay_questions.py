@@ -218,7 +218,7 @@ async def test_what_no_client_can_be_asked_is_not_asked(way: Way, client: RawCli
     result = {"resultType": "input_required", "inputRequests": {"a": question}}
     error = await client.error("tools/call", {"name": f"{way.server}:raw", "arguments": result})
     assert error["code"] == -32603
-    assert error["message"].startswith("the server asked for what no client can be asked")
+    assert error["message"].startswith("the server sent a request that no client can answer")
     assert client.questions == []
 
 

@@ -27,7 +27,7 @@ async def test_a_server_that_does_not_agree_to_a_subscription_keeps_no_other_wai
             assert agreed == {"resourceSubscriptions": ["note://good//a"]}
         else:
             error = await client.error("resources/subscribe", {"uri": SILENT[0]})
-            assert "it did not agree to a subscription within 0.2 s" in error["message"]
+            assert "it did not acknowledge the subscription within 0.2 s" in error["message"]
             assert await client.result("resources/subscribe", {"uri": "note://good//a"}) == {}
         assert asked.count("subscriptions/listen") == 1
         await until(lambda: "notifications/cancelled" in [method for method, _ in child.notifications])

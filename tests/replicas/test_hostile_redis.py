@@ -201,7 +201,7 @@ async def test_a_key_in_redis_that_is_none_is_left_alone(
     await (attacker.rpush(name, *value) if isinstance(value, list) else attacker.set(name, value))
     peers = RedisPeers(redis.url)
     assert await peers.shared_key() is None
-    assert f"{name} in Redis is no key of ours" in caplog.text
+    assert f"{name} in Redis is not a sealing key" in caplog.text
     await peers._channel.redis.aclose()
 
 

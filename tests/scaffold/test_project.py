@@ -212,7 +212,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path)
     for name in ("file", "link"):
-        with pytest.raises(match="is no folder"):
+        with pytest.raises(match="is not a folder"):
             write_project(tmp_path / name, {"a": ""}, overwrite=overwrite)
 
 

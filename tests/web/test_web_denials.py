@@ -137,4 +137,4 @@ async def test_the_session_of_somebody_else(tmp_path: Path) -> None:
         client = await front.connect_sse(headers={"authorization": "Bearer all"})
         await http.post(client.endpoint, json={}, headers={"authorization": "Bearer bare"})
         denied = {"event": "denied", "principal": "bare", "group": "default", "path": "/mcp/messages"}
-        assert await log.refusal() == {**denied, "reason": "the session belongs to somebody else"}
+        assert await log.refusal() == {**denied, "reason": "the session belongs to another caller"}

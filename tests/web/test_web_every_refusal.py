@@ -297,7 +297,7 @@ async def test_the_task_of_another_is_denied_by_a_line_that_says_so(
         assert (line["principal"], line["method"], line["reason"]) == (
             "key:all",
             method,
-            "the task belongs to somebody else",
+            "the task belongs to another caller",
         )
 
 

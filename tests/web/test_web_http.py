@@ -64,7 +64,7 @@ async def test_the_json_face_answers_with_the_result_of_the_method() -> None:
 async def test_what_is_meant_to_be_arguments_is_not_dropped_in_silence(name: str) -> None:
     async with browser(hub()) as http:
         answer = await http.post("/mcp/tools/call", json={"name": "files:echo", name: {"x": 1}})
-        told = f"{name}: is no parameter of tools/call; did you mean `arguments`?"
+        told = f"{name}: not a parameter of tools/call; did you mean `arguments`?"
         assert (answer.status_code, answer.json()["error"]) == (400, {"code": -32602, "message": told})
         both = await http.post("/mcp/tools/call", json={"name": "files:echo", "arguments": {"x": 1}, name: {}})
         assert both.status_code == 200

@@ -36,7 +36,7 @@ from fastmcp_aggregator.protocol.methods import (
 logger = logging.getLogger(__name__)
 
 _NOBODY = (
-    "it cannot be told which client to ask: none or several have a request in flight on this server, or it serves "
+    "cannot tell which client to ask: none or several have a request in flight on this server, or it serves "
     "several users, and nothing tells for which of them it asks; "
     'with isolation = "session" in the aggregator\'s settings each client has a server of its own'
 )

@@ -131,7 +131,7 @@ def _decision(found: Mapping[str, Sequence[ServerDefinition]], *, renames: bool)
         return lambda *_: None
     if may_ask():
         return _ask
-    lines = [f"{key!r} is not the same in {_whose(found[key])}" for key in different]
+    lines = [f"{key!r} differs between {_whose(found[key])}" for key in different]
     raise UsageError("\n".join([*lines, "Give --rename to keep all under names of their own, or name fewer files."]))
 
 
@@ -178,7 +178,7 @@ def _show(
         say(f"No config found of: {', '.join(missing)}.")
     for key, known in found.items():
         if len(known) > 1:
-            say(f"{key!r} is not the same in {_whose(known)}: --rename keeps all, or you are asked.")
+            say(f"{key!r} differs between {_whose(known)}: --rename keeps all; in a terminal you are asked.")
     for name, keys in _without_value(found).items():
         say(f"The variable {name} has no value; needed by: {', '.join(keys)}.")
     if found:

@@ -118,7 +118,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
         say(f"{path} has changed since, so only the entry {options.name!r} was taken out.")
         known = entries_of(client, change.before, path)
         if back := [key for key in entries_of(client, change.after, path) if key not in known]:
-            say(f"{', '.join(back)}: in it before the installation, and not any more; put back.")
+            say(f"{', '.join(back)}: restored, as before the installation.")
         if backup_of(path).exists():
             say(f"What was there before the installation is still in {backup_of(path)}.")
     return FINE

@@ -181,7 +181,7 @@ def _warn_of_unknown_groups(key: ApiKey, settings: str | None) -> None:
         file = load_settings(settings).groups_file
         known = None if file is None else read_json(Path(file), Location(str(file)), takes_comments=True)
         if isinstance(known, Mapping) and (unknown := {*(key.groups or ())} - known.keys() - {DEFAULT_GROUP}):
-            say(f"warning: {file} has no group {', '.join(sorted(unknown))}; the key is of use there once it has")
+            say(f"warning: {file} has no group {', '.join(sorted(unknown))}; the key has no effect there until it has")
 
 
 def _described(key: ApiKey) -> dict[str, Any]:

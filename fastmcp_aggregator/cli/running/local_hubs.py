@@ -103,7 +103,7 @@ def refuse_url(word: str | None, advice: str) -> None:
         UsageError: with the advice.
     """
     if word is not None and word.startswith(("http://", "https://")):
-        raise UsageError(f"{word} serves HTTP, and is no hub that `attach` has started; {advice}")
+        raise UsageError(f"{word} serves HTTP, and is not a hub that `attach` has started; {advice}")
 
 
 def is_named(hub: Status, word: str | None) -> bool:

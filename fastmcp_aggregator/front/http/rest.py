@@ -117,7 +117,7 @@ async def _params(method: str, request: Request) -> Mapping[str, Any]:
     if not isinstance(params, Mapping):
         raise MCPError(INVALID_PARAMS, "the body must be an object: the params of the method")
     if name := misnamed(method, params):
-        raise MCPError(INVALID_PARAMS, f"{name}: is no parameter of {method}; did you mean `arguments`?")
+        raise MCPError(INVALID_PARAMS, f"{name}: not a parameter of {method}; did you mean `arguments`?")
     if len(body) > _LONG:
         await asyncio.sleep(0)  # others go first: to parse it took milliseconds, and so does what comes next
     return params

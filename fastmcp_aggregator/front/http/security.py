@@ -258,7 +258,7 @@ class Sessions:
         if scope["type"] == "http":
             session = head_of(scope).first.get(_SESSION)
             if session is not None and is_session_of_another(self._endpoint, session.decode("latin-1"), scope):
-                reason = "the session belongs to somebody else"
+                reason = "the session belongs to another caller"
                 self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
         return self._app(scope, receive, send)
 

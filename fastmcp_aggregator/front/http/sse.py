@@ -189,7 +189,7 @@ class _Sessions:
         """The session that a message is for; for everybody but its owner it does not exist."""
         session = self._by_id.get(request.query_params.get("session_id", ""))
         if session is not None and session.owner != requestor_of(request.scope):
-            path, reason = request.scope["path"], "the session belongs to somebody else"
+            path, reason = request.scope["path"], "the session belongs to another caller"
             self._policies.request_denied(principal_in(request.scope), self._group_id, path, reason)
             return None
         return session
@@ -205,7 +205,7 @@ async def _message_of(request: Request) -> JSONRPCMessage | Response:
     try:
         return read_message(body)
     except ValueError:
-        return PlainTextResponse("the body is no JSON-RPC message", 400)
+        return PlainTextResponse("the body is not a JSON-RPC message", 400)
 
 
 class _Stream(Response):

@@ -200,7 +200,7 @@ class FileVault(Vault):
             ends, data = float(until), bytes.fromhex(body.decode("ascii"))
         except ValueError:
             raise VaultError(
-                f"{self._directory / place} cannot be read: it is no file of tokens; log in again"
+                f"{self._directory / place} cannot be read: it is not a file of tokens; log in again"
             ) from None
         key = self._keys.of(source.decode("latin-1"))
         document = opened(key, ending(place, until.decode("latin-1")), data)

@@ -414,7 +414,7 @@ class Instances:
         if is_used or is_kept or self._is_subscribed(instance):
             self.release(instance)
         else:
-            self._close(instance, "nobody has used it for a while")
+            self._close(instance, "it was idle")
 
     def _close(self, instance: Child, why: str = "its client session is over") -> None:
         for of_child in self._of.values():

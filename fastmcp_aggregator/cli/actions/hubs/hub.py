@@ -107,7 +107,7 @@ def _require_end() -> None:
 
 
 def _end_anyhow() -> None:
-    tell(f"the hub has not ended for {_MOST_TO_END:g} s, and is killed", logging.ERROR)
+    tell(f"the hub did not stop within {_MOST_TO_END:g} s, and is killed", logging.ERROR)
     kill_recorded_groups()
     os._exit(FAILED)
 

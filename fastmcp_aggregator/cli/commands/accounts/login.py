@@ -20,7 +20,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-browser",
         dest="browser",
         action="store_false",
-        help="open none: print the address, and take the one at which the browser ends, pasted",
+        help="open no browser: print the address, and read the address at which the browser ends",
     )
     add_settings(parser)
 

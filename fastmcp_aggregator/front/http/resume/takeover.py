@@ -172,7 +172,7 @@ class SessionTakeover:
         if state is None:
             return
         if state.owner != requestor_of(scope):
-            reason = "the session belongs to somebody else"
+            reason = "the session belongs to another caller"
             self._options.on_denied(principal, self._options.group_id, scope["path"], reason)
             return
         with self._options.opening(scope) as opening:
