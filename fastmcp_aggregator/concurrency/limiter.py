@@ -288,7 +288,6 @@ class InFlightCounter:
         self._count += 1
 
     def end(self) -> None:
-        """One is answered."""
         self._count -= 1
         if self._count == 0:
             self._idle.set()

@@ -43,8 +43,6 @@ def united(one: ExtensionSettings, other: ExtensionSettings) -> ExtensionSetting
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """One extension."""
-
     identifier: str
     eras: frozenset[Era] = BOTH
     """The eras in which it is declared, to clients and servers."""

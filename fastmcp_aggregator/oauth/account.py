@@ -107,7 +107,7 @@ class Account(ABC):
         return False
 
     async def _look(self) -> None:  # noqa: B027 - most keep nothing
-        """Look at what is kept."""
+        """Re-read the stored tokens."""
 
     @abstractmethod
     async def _renew(self, refused: str | None) -> None:

@@ -26,8 +26,6 @@ _LARGEST_ANSWER = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """One answer, as it came."""
-
     status: int
     headers: httpx2.Headers
     body: bytes

@@ -47,7 +47,6 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 def audit_of(settings: AggregatorSettings) -> Audit | None:
-    """The audit that the settings ask for."""
     if settings.audit is None:
         return None
     destination: RotatingFile | StandardOutput = StandardOutput()

@@ -18,8 +18,6 @@ from fastmcp_aggregator.service.errors import InvalidServerError
 
 @dataclass(frozen=True, slots=True)
 class ServiceOffer:
-    """All that the server offers."""
-
     tools: tuple[Tool, ...]
     resources: tuple[Resource | ResourceTemplate, ...]
     prompts: tuple[Prompt, ...]

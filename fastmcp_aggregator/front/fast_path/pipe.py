@@ -116,7 +116,6 @@ class PipeFront:
         return self._taken_over.pop(coerce_request_id(request_id), None)
 
     def cancel(self, request_id: RequestId) -> None:
-        """Cancel a request for the client."""
         key = coerce_request_id(request_id)
         # What was taken over is found all the same when its line is read again, or it would be sent anew.
         if (fast := self.calls.pop(key, None) or self._taken_over.get(key)) is not None:

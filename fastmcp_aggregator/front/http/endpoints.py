@@ -13,6 +13,7 @@ from mcp_types import RequestId
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Scope
 
+from fastmcp_aggregator.front.http.resume.event_store import SESSION_ID
 from fastmcp_aggregator.library_internals import route_path
 from fastmcp_aggregator.protocol.methods import LISTEN
 from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
@@ -20,7 +21,6 @@ from fastmcp_aggregator.protocol.raw_json import Malformed, read_envelope
 _LISTEN_BYTES = 256 * 1024
 """Longer requests are not searched for `subscriptions/listen`, and count as ordinary ones."""
 _LISTEN = LISTEN.encode()
-_SESSION = b"mcp-session-id"
 WHITE_SPACE = b" \t"
 """Optional white space around a field value (RFC 9110, 5.6.3)."""
 HEAD = "fastmcp_aggregator.head"
@@ -70,7 +70,7 @@ class Endpoints:
     def kind_of(self, scope: Scope, content: bytes) -> tuple[RequestKind, tuple[bytes, RequestId] | None]:
         """What a request with this body asks for; of one in a session of the transport, that session and its id."""
         path, headers = route_path(scope), head_of(scope).first
-        is_mcp, session = path == self.mcp, headers.get(_SESSION)
+        is_mcp, session = path == self.mcp, headers.get(SESSION_ID)
         if (path == self.messages or (is_mcp and session is not None)) and not _may_be_request(content):
             return RequestKind.MESSAGE, None
         if not is_mcp:
@@ -89,11 +89,11 @@ class Endpoints:
         The session's own endpoint checks that it exists and whose it is.
         """
         path = route_path(scope)
-        return path == self.messages or (path == self.mcp and _SESSION in head_of(scope).first)
+        return path == self.messages or (path == self.mcp and SESSION_ID in head_of(scope).first)
 
     def session_of(self, scope: Scope) -> bytes:
         """What names the session into which a request brings a message."""
-        found: bytes = head_of(scope).first.get(_SESSION) or scope["query_string"]
+        found: bytes = head_of(scope).first.get(SESSION_ID) or scope["query_string"]
         return found
 
     def is_handshake(self, content: bytes) -> bool:

@@ -26,6 +26,7 @@ from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.endpoints import head_of
 from fastmcp_aggregator.front.http.gate import CONNECTION, is_look
+from fastmcp_aggregator.front.http.resume.event_store import SESSION_ID
 from fastmcp_aggregator.library_internals import SessionEndpoint, is_session_of_another, route_path
 from fastmcp_aggregator.policies.audit import NO_CREDENTIALS
 from fastmcp_aggregator.policies.refused_callers import RefusedCallers
@@ -35,7 +36,6 @@ OnDenied = Callable[[Principal, str, str, str], None]
 """Called with the principal, the group, the path of the request, and why it was denied."""
 OnRefused = Callable[[str, str, str], None]
 """Called with the address of the client, the path of the request, and why it was refused."""
-_SESSION = b"mcp-session-id"
 _IS_ADDRESSED = "fastmcp_aggregator.is_addressed"
 _CREDENTIALS = (b"authorization", b"x-api-key")
 _OF_LOOKS = (200, 503)
@@ -256,7 +256,7 @@ class Sessions:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            session = head_of(scope).first.get(_SESSION)
+            session = head_of(scope).first.get(SESSION_ID)
             if session is not None and is_session_of_another(self._endpoint, session.decode("latin-1"), scope):
                 reason = "the session belongs to another caller"
                 self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)

@@ -209,7 +209,6 @@ class Instances:
         self._given_up = {given_up for given_up in self._given_up if given_up[0] is not child}
 
     def _forget(self, instance: Child) -> None:
-        """It is closed."""
         self._idle.pop(instance, None)
         if instance in self._holders:
             share, holder, _ = self._holders.pop(instance)

@@ -51,7 +51,6 @@ async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: boo
 async def _end(
     config: McpConfig, settings: AggregatorSettings, key: str, principal: str | None, *, as_json: bool
 ) -> int:
-    """End the accounts at a server, of a principal or of all."""
     server = remote_server(config, key)
     own = settings.servers[key].oauth if key in settings.servers else None
     async with aclosing(vault_from_settings(settings)) as vault:

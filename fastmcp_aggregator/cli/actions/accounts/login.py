@@ -57,7 +57,6 @@ async def _log_in(server: RemoteServer, own: OAuthSettings | None, vault: Vault,
 
 
 def _advice(error: Exception, config: str) -> str:
-    """What to look at."""
     if isinstance(error, NoAnswer):
         return f"\n{_NOBODY_THERE.format(config=config)}"
     if isinstance(error, VaultError):
