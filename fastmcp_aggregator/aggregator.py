@@ -103,7 +103,7 @@ class Aggregator(VirtualServer):
         require_parts(OF_SERVING)
         self._whole = config
         self._keys = {*config.servers, *config.disabled}
-        """Of all servers that there have been, disabled or not."""
+        """Keys of all servers so far, disabled or not."""
         self._groups = load_groups(groups, config.servers, config.disabled)
         self._groups_source = self._groups.path or groups
         self._only = only

@@ -134,7 +134,7 @@ class Backend:
         return self._sharing.used()
 
     def expect_connections(self) -> None:
-        """It is this program that serves HTTP clients."""
+        """Bound the HTTP connections of this program, within its file descriptors."""
         self.connections = self.settings.max_connections
         wanted = self.settings.most_connections
         self.places.connections.total = connections_within(wanted, self.config, self.settings)

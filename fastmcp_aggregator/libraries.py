@@ -93,7 +93,7 @@ _LIBRARIES = {
     "starlette": "starlette",
     "uvicorn": "uvicorn",
 }
-"""By what is imported: what is installed."""
+"""Distribution names, by imported package."""
 _BOUNDED = ("fastmcp", "mcp")
 """The libraries of which `pyproject.toml` allows those versions alone with which this was tested."""
 

@@ -123,7 +123,7 @@ class MessageReader(_Stream):
             return
 
     def read(self, lines: list[bytes]) -> None:
-        """The same for lines that are to be read here, without asking `take`."""
+        """`feed` without asking `take`."""
         self._lines.extend(lines)
         self._size += sum(map(len, lines))
         if not self._paused and (len(self._lines) > _HIGH_WATER or self._size > _HIGH_WATER_BYTES):

@@ -187,11 +187,11 @@ class Runtime:
         self._on_changed()
 
     def retired(self, child: Child) -> None:
-        """It is gone from the config: its instances go with it."""
+        """End the instances of a child that is gone from the config."""
         self.instances.drop(child)
 
     def lists_changed(self, child: Child) -> None:
-        """It says that its lists have changed: other replicas are told."""
+        """Notify other replicas that a child's lists have changed."""
         self._changes.lists_changed(child)
 
     def resource_updated(self, child: Child, uri: str) -> None:
@@ -200,7 +200,7 @@ class Runtime:
         self._changes.updated(child, uri)
 
     def question_refused(self, child: Child, method: str) -> None:
-        """It has asked something, and it cannot be told whom."""
+        """Record a question that was refused, because its caller is unknown."""
         self._on_question_refused(child.key, method)
 
     def is_needed(self, child: Child) -> bool:

@@ -32,7 +32,7 @@ class ApiKey:
     id: str
     name: str
     sha256: str
-    """Of the whole key, in hexadecimal."""
+    """The digest of the whole key, in hexadecimal."""
     groups: frozenset[str] | None
     created: datetime
     expires: datetime | None = None

@@ -74,7 +74,7 @@ def write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
 
 
 def expiring(keys: Iterable[ApiKey]) -> list[ApiKey]:
-    """Those that expire soon, the next first."""
+    """The keys that expire soon, the next first."""
     now = datetime.now(UTC)
     return sorted((key for key in keys if key.expires_soon(now)), key=lambda key: key.expires or now)
 

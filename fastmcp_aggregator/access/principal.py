@@ -53,7 +53,7 @@ class Principal:
 
     @property
     def bare(self) -> Principal:
-        """The same without its rights, which differ from key to key."""
+        """The principal without its rights, which differ from key to key."""
         return _bare(self.name)
 
     def __hash__(self) -> int:  # of one field, because it is asked for some twenty times for each call

@@ -17,7 +17,7 @@ what an observer may.
 ROLES = (CALL, METRICS, OBSERVE, OPERATE)
 EVERYTHING = frozenset(ROLES)
 USUAL = frozenset({CALL})
-"""Of a caller of which nothing else is said."""
+"""The roles of a caller by default."""
 _IMPLIED = {OBSERVE: {METRICS}, OPERATE: {OBSERVE, METRICS}}
 
 

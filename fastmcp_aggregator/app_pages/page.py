@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 SCHEME = "ui://"
-"""Of the addresses of pages (MCP Apps, SEP-1865)."""
+"""The URI scheme of app pages (MCP Apps, SEP-1865)."""
 
 _SCRIPT = "in_page_names.js"
 _COMMENT = "<!--.*?-->"

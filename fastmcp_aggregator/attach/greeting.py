@@ -28,7 +28,7 @@ has not started; it ends, and may be started again."""
 
 
 class MalformedGreeting(ValueError):
-    """It is no such line."""
+    """A line is not a greeting."""
 
 
 def line(what: str, **about: Any) -> bytes:

@@ -8,7 +8,7 @@ import struct
 import sys
 
 _LOCAL_PEERCRED = 1
-"""Of <sys/un.h> on macOS and BSD, at the level 0."""
+"""Option of <sys/un.h> on macOS and BSD, at level 0."""
 _XUCRED_BYTES = 76
 
 

@@ -32,7 +32,7 @@ _MOST_UNANSWERED = 2
 
 
 class Probe:
-    """That of one hub, while it serves."""
+    """The liveness probe of one hub, while it serves."""
 
     def __init__(self, hub_id: str) -> None:
         self._hub_id = hub_id
@@ -142,7 +142,7 @@ class ProcessorTime(NamedTuple):
 
 
 def processor_time(process: int | None) -> ProcessorTime | None:
-    """That of a process; None: the system does not tell."""
+    """The processor time of a process; None: unknown on this system."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -38,12 +38,12 @@ class Call:
     method: str
     """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`, or another that policies look at."""
     params: Mapping[str, Any]
-    """As the client sent them, with the public name."""
+    """The parameters as the client sent them, with the public name."""
     address: Mapping[str, Any]
     """The parameters that name the component as the child calls it: `name`, `uri` or `ref`; none may be named."""
     group: str = "default"
     input_schema: Mapping[str, Any] | None = None
-    """Of a tool, as the child lists it."""
+    """A tool's input schema, as the child lists it."""
     began: float = field(default_factory=time.monotonic)
     spent: float = 0.0
     """Seconds of its deadline that it took to be let in at its server."""

@@ -89,9 +89,9 @@ class Caller:
         self.is_remote = scope is not None
         """Whether it came over HTTP."""
         self.scope: Mapping[str, Any] = scope or {}
-        """That of its HTTP request; empty: there is none."""
+        """The ASGI scope of its HTTP request; empty on a pipe."""
         self.trace_id = trace_of(meta, self.scope)
-        """Of the trace to which the request belongs; empty without one."""
+        """The id of the trace to which the request belongs; empty without one."""
         token = access_token_of(self.scope) if "user" in self.scope else None
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self.scope.get(WHILE_LET_IN, nullcontext)

@@ -44,7 +44,7 @@ class Fanout:
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, _Queue] = {}
-        """By principal; the first is next."""
+        """Queues by principal; the first is next."""
         self._sending: asyncio.Task[None] | None = None
         self._pace = TokenBucket(burst=_AT_ONCE, rate=1 / _INTERVAL)
 

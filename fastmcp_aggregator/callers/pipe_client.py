@@ -27,7 +27,7 @@ class PipeClient(Attached):
         self._at_end.callback(action)
 
     def leave(self) -> None:
-        """It is gone: do what is to be done then, the last first."""
+        """Run the callbacks of `at_end`, the last one first: the client is gone."""
         self.has_left = True
         self._at_end.close()
 

@@ -72,7 +72,7 @@ class ChildEvents(Protocol):
         """A resource has changed, by the child's URI."""
 
     def question_refused(self, child: Child, method: str) -> None:
-        """It has asked something, and it cannot be told whom."""
+        """A question of the child was refused, because its caller is unknown."""
 
     def is_needed(self, child: Child) -> bool:
         """Whether it has to run though it has no request."""
@@ -88,9 +88,9 @@ class ChildContext:
     new_endpoint: NewEndpoint
     timings: Timings
     start_slots: StartSlots
-    """Of those that are processes."""
+    """Start slots of processes."""
     connect_slots: StartSlots
-    """Of those that are remote."""
+    """Start slots of remote servers."""
     catalogues: CatalogueStore | None = None
     """Where what they offer is kept for the next run."""
 

@@ -52,7 +52,7 @@ class Supervisor:
         self.children = {
             key: self._child(server, first if key in early else None) for key, server in config.servers.items()
         }
-        """By server key, in config order."""
+        """Children by server key, in config order."""
 
     def start(self) -> None:
         """Start every child, a few processes at a time; returns without waiting for any."""

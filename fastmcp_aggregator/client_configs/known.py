@@ -202,7 +202,7 @@ CLIENT_CONFIGS: dict[str, ClientConfig] = {
         ),
     )
 }
-"""By id, as it is written on the command line."""
+"""Clients by the id used on the command line."""
 
 STANDARD = ClientConfig("file", "file", lambda _: [], variables=frozenset({"braced", "bare", "env", "doubled"}))
 """A file that belongs to no client: the standard format, with the variables that the aggregator knows."""

@@ -47,7 +47,7 @@ class Connections:
         self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
         """Those without a request, and since when, by address, the oldest first."""
         self.unasked: set[SharedConnection] = set()
-        """Those that have never had one."""
+        """Connections that have never had a request."""
         self._slow: dict[SharedConnection, tuple[float, int, Holder, int]] = {}
         """Those that do not read: when that was last looked at, what was unread then; and whose share of how much."""
 
@@ -68,7 +68,7 @@ class Connections:
         return True
 
     def wait(self, connection: SharedConnection, *, anew: bool = True) -> None:
-        """It has no request now; if that is not `anew`, its time goes on."""
+        """The connection has no request now; unless `anew`, its idle time goes on."""
         if connection in self._all:
             of_address = self._waiting.setdefault(connection.address, {})
             if anew or connection not in of_address:
@@ -102,7 +102,7 @@ class Connections:
             self._slow[connection] = (self._clock(), size, connection.holder, size)
 
     def resume(self, connection: SharedConnection) -> None:
-        """It is read again."""
+        """The connection is read again."""
         entry = self._slow.pop(connection, None)
         if entry is not None:
             _, _, holder, size = entry

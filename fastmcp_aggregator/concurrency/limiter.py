@@ -31,7 +31,7 @@ there is, or the program itself, which shares with nobody.
 """
 
 _TIMES_FREE = 4
-"""Of what it would leave free, a holder may have so much."""
+"""A holder may have this multiple of what it leaves free."""
 
 
 def share_of(capacity: int) -> int:
@@ -62,7 +62,7 @@ class FairShare:
         """What all holders together may have."""
         self._held: dict[Holder, int] = {}
         self.taken = 0
-        """By all holders together."""
+        """Slots taken by all holders together."""
         self.refused = 0
         """How often there was no room for who wanted some."""
 

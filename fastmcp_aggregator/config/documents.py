@@ -20,11 +20,11 @@ from fastmcp_aggregator.escaping import json_text
 
 MAX_BYTES = 10 * 1024 * 1024
 MOST_PROBLEMS = 1000
-"""Of one document; what has more is not read to its end."""
+"""Problems of one document; after so many, reading stops."""
 PIPE_TIMEOUT = 10.0
 Stamp = tuple[int, ...]
 _HALF_PAIR = re.compile(r"\\[uU][dD]")
-"""Of what may be half of a surrogate pair, written as an escape."""
+"""The beginning of an escape that may be half of a surrogate pair."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 

@@ -77,7 +77,7 @@ def _is_json_text(source: str | Path) -> bool:
 def _read(
     source: str | Path | Mapping[str, Any], root: Location, environ: Mapping[str, str]
 ) -> dict[str, ServerConfig | None]:
-    """By key the server, None if it is disabled."""
+    """The servers by key; None: disabled."""
     document = source if isinstance(source, Mapping) else _parsed(source, root)
     if document is None and root.problems:
         return {}

@@ -182,7 +182,7 @@ class McpConfig:
         return None if self.source == FROM_DICT else Path(self.source).absolute()
 
     def only(self, keys: Collection[str]) -> McpConfig:
-        """The same with these servers alone."""
+        """A copy with these servers alone."""
         return McpConfig(
             {key: server for key, server in self.servers.items() if key in keys}, self.source, self.disabled
         )

@@ -180,7 +180,7 @@ def digest_of_variables(names: Iterable[str], environ: Mapping[str, str], secret
 
 
 def digests_of_variables(names: Iterable[str], environ: Mapping[str, str], secret: bytes) -> dict[str, str]:
-    """The same by variable, of those that are set."""
+    """Digests of the variables that are set, by name."""
     ours = {name for name in environ if name.startswith(_OURS) and name != _OF_COMMANDS}
     set_ones = sorted({*names, *ours, *_ALWAYS} & environ.keys())
     return {name: digest_of(environ[name].encode(errors="surrogateescape"), secret) for name in set_ones}

@@ -155,7 +155,7 @@ class EarlyFront:
 
 
 current: EarlyFront | None = None
-"""That of this process, until it is taken over."""
+"""The early front of this process, until it is taken over."""
 
 
 def begin(arguments: Sequence[str]) -> None:

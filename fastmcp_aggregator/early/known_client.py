@@ -28,7 +28,7 @@ class KnownClient:
         self._introduce = introduce
         self._known: Mapping[str, bytes] | None = None
         self._signature: str | None = None
-        """Of a modern client, which says who it is with each request."""
+        """The signature of a modern client, which identifies itself in each request."""
         self.is_passive = False
         """Whether it answers nothing."""
         self.first: bytes | None = None

@@ -21,7 +21,7 @@ from fastmcp_aggregator.protocol.methods import Era
 EXTENSIONS: Mapping[str, Extension] = {each.identifier: each for each in (APPS, TASKS, SKILLS)}
 OF_METHOD: Mapping[str, Extension] = {row.name: each for each in EXTENSIONS.values() for row in each.methods}
 ALL: Mapping[str, ExtensionSettings] = {name: each.settings for name, each in EXTENSIONS.items()}
-"""As they are declared before any server has declared its own."""
+"""All extensions, as declared before any server has declared its own."""
 
 
 def relayed(capabilities: Capabilities) -> dict[str, ExtensionSettings]:

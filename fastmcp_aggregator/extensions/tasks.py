@@ -33,7 +33,7 @@ class TaskRef:
 
 
 OVER = frozenset({"completed", "failed", "cancelled"})
-"""Of a task that is over, the status, which is its last."""
+"""The final statuses of a task."""
 
 
 def is_task(result: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from fastmcp_aggregator.protocol.methods import Era
 from fastmcp_aggregator.routing.directory import Directory
 
 _ERA_OF: Mapping[str, Era] = {"initialize": "legacy", "server/discover": "modern"}
-"""Of the clients that begin so."""
+"""The era of clients, by their first method."""
 _QUIET = 1.0
 """Seconds to collect changes."""
 

@@ -14,7 +14,7 @@ _STATEFUL = """
 STATEFUL_WORDS = frozenset(_STATEFUL.split())
 """Of a program or package that keeps state: memories, browsers, shells."""
 FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "git", "gopls", "ng", "nx", "serena"])
-"""Of a program that works in the folder in which it is started."""
+"""Programs that work in the folder in which they are started."""
 _WORD = re.compile(r"[a-z]+")
 MOST_ARGUMENTS = 50
 

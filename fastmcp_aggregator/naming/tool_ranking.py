@@ -93,7 +93,7 @@ _FIELDS = {
 }
 """How often a word in a field counts, and how much it says of what the tool is for."""
 _OF_ALIKE = 0.6
-"""Of a word's score, what one of the same meaning has."""
+"""The fraction of a word's score that a synonym has."""
 _OF_NUMBERS = 0.3
 """How much numbers in a question count: they are what a tool is given."""
 _OF_NAME = 0.5
@@ -107,9 +107,9 @@ _FITS, _FITS_WORDINGS = 0.6, 0.7
 _NAMED, _LESS_IF_NAMED = 0.5, 0.1
 """Of its name, what must be asked for so that so much less of the question must fit."""
 _MOST_WORDINGS, _MOST_WORDS = 5, 50
-"""Of a question that count, and different words of all of them."""
+"""Wordings of a query that count, and distinct words in all of them."""
 _OF_RANKS = 2
-"""Of the fusion: the larger, the less the first ranks count."""
+"""The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
 _NEAR = 0.35
 """Of the best tool's score, what another must have to be told beside it."""
 

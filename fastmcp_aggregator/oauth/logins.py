@@ -160,7 +160,7 @@ class Logins:
             return None
 
     async def found(self, login_id: str) -> Login:
-        """The same. Raises: LoginOverError, VaultError."""
+        """Find a login by its id. Raises: LoginOverError, VaultError."""
         login = await self.known(login_id)
         if login is None or login.refused is not None:
             raise LoginOverError("this login is over; call again, and open the new address")

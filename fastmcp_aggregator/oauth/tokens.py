@@ -12,7 +12,7 @@ HUB = ""
 _MARGIN = 30.0
 """Seconds before its end in which a token is no longer used, of those that last."""
 _SHARE = 0.1
-"""Of the life of a short one."""
+"""Fraction of the lifetime of a short-lived token."""
 
 
 class Tokens(BaseModel):

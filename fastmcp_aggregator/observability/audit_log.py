@@ -70,7 +70,7 @@ class AuditLog:
         self.lost = 0
         """Entries dropped so far."""
         self._lost_here = 0
-        """Those of them that no entry of the log reports yet."""
+        """Lost entries that no entry of the log reports yet."""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._changed = threading.Condition()

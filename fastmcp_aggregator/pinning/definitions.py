@@ -65,7 +65,7 @@ class Difference:
 
     @property
     def subject(self) -> str:
-        """The same without its server."""
+        """The subject without its server."""
         if self.component is None:
             return "the text of its instructions"
         kind, name = self.component

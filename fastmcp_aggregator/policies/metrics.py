@@ -43,7 +43,7 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 10.0, 15.0, 30.0, 300.0)
 _PREFIX = "fastmcp_aggregator"
 _Series = tuple[Count, Durations | None, Count, Count]
 _Values = Mapping[Any, float]
-"""By the values of the labels, as a tuple."""
+"""Values by tuple of label values."""
 
 _COUNTS: dict[str, tuple[str, Callable[[ServerStatus], int]]] = {
     "server_restarts": ("Restarts: starts after the first.", lambda status: status.restarts),

@@ -13,7 +13,7 @@ from fastmcp_aggregator.policies.json_size import CHARACTERS, TOO_MUCH, Size, To
 from fastmcp_aggregator.policies.schema_weight import Measuring, Weight
 
 MOST_STEPS = 150_000
-"""Of one check: at most 5 ms."""
+"""Steps of one check, which take at most 5 ms."""
 MOST_PARTS = 2500
 """Parts of a schema as it is written; what it takes to prepare it goes with them."""
 _MOST_TEXT = 200_000

@@ -34,7 +34,7 @@ def has_too_many_parts(message: bytes, limit: int = PARTS_LIMIT) -> bool:
 
 
 def counting(message: bytes, limit: int) -> Generator[None, None, bool]:
-    """The same in steps."""
+    """`has_too_many_parts` in steps."""
     if len(message) <= limit:
         return False
     if b"\0" in message:

@@ -54,9 +54,9 @@ _SHORT = 4096
 """Bytes of a text that is decoded with the rest."""
 _SLICE = 1024 * 1024
 _MOST_BRACKETS = 100
-"""Of a text that is surely not nested too deeply."""
+"""Brackets in a text that is surely not nested too deeply."""
 _MOST_DIGITS = 4300
-"""Of a number that Python and the other parser read."""
+"""Digits of a number that both Python and msgspec read."""
 _LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _REQUEST = msgspec.json.Decoder(RequestLine)
 _ENVELOPE = msgspec.json.Decoder(Envelope)
@@ -70,7 +70,7 @@ encode_lines: Callable[[list[Any]], bytes] = msgspec.json.Encoder().encode_lines
 iterator each time.
 """
 encode_sorted: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
-"""The same, with the keys of objects in order."""
+"""Encode with sorted keys."""
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 """Decode a part whole. Raises: Malformed."""
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode

@@ -35,7 +35,7 @@ from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 _COALESCE = 0.1
 """Seconds between the first change and the notification."""
 _MOST_STREAMS = 1024
-"""Of one principal."""
+"""Streams of one principal."""
 
 _EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
@@ -60,11 +60,11 @@ class LiveClients:
     def __init__(self, fanout: Fanout) -> None:
         self._fanout = fanout
         self._streams: dict[Hashable, _Stream] = {}
-        """Those of modern clients."""
+        """Streams of modern clients."""
         self._open: Counter[Hashable] = Counter()
         """How many each principal has."""
         self.connections: set[Connection] = set()
-        """Those of legacy clients."""
+        """Connections of legacy clients."""
         self._principals: WeakKeyDictionary[Connection, Hashable] = WeakKeyDictionary()
         self.sessions: dict[str, Connection] = {}
         self._changed: dict[Hashable, set[str]] = {}

@@ -46,7 +46,7 @@ several things at once sends one request after the other, usually within 0.3 ms.
 round's.
 """
 _MOST_PAUSES = 10
-"""Of them in one round, for a child that goes on asking."""
+"""Pauses in one round, for a child that goes on asking."""
 _MISSED_LIMIT = 16
 """Reports of progress that are kept between two rounds, at most: the last ones."""
 _LONGEST_MISSED = 2000
@@ -101,7 +101,7 @@ class PendingCall:
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """Those of the request with which the call began."""
+        """The headers of the request with which the call began."""
         return self._first.headers
 
     def at_end_of_session(self, close: Callable[[], None]) -> bool:

@@ -61,7 +61,7 @@ class RemoteTasks:
 
     @property
     def own_id(self) -> str:
-        """By which the others reach this replica; empty: they cannot."""
+        """The id of this replica; empty: others cannot reach it."""
         return self._peers.id
 
     def has(self, replica: str) -> bool:

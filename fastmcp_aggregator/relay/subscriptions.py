@@ -189,11 +189,11 @@ class Subscriptions:
         self._publish = publish
         self._fanout = fanout
         self.resources: dict[Hashable, dict[str, SubscribedResource]] = {}
-        """By the place of the child, and what it calls them."""
+        """Subscribed resources, by the child's place and original URI."""
         self._own: dict[Subscriber, _Own] = {}
         """The subscriptions of each subscriber."""
         self._connections: WeakSet[Connection] = WeakSet()
-        """Those whose end is watched for."""
+        """Connections whose end is watched for."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def subscribe(

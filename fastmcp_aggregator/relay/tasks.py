@@ -121,7 +121,7 @@ class Tasks:
             await self._listen_here(refs, owner, on_notification)
 
     async def answer(self, message: Message, say: OnMessage) -> Message:
-        """The same for a client that has come to another replica; see `Peers`."""
+        """Answer `ask` for a client that has come to another replica; see `Peers`."""
         question = question_from(message)
         if question.method:
             return await to_message(self._ask_here(question.refs[0], question.method, question.params, question.owner))

@@ -46,7 +46,7 @@ class Changes:
         self._updated = updated
         self._read_files = read_files
         self._end_session: dict[str, Callable[[str], None]] = {}
-        """By group, what ends a session here."""
+        """Ends a session of this replica, by group."""
         self._waiting: dict[tuple[str, str], asyncio.TimerHandle] = {}
         """Timers of the notices that wait, by server key and URI; the URI is empty for the lists."""
 

@@ -60,7 +60,7 @@ class RedisRateLimiter:
         self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
 
     async def acquire(self, key: str, rate: Rate) -> float:
-        """As `own` does, by the tokens of all replicas."""
+        """Acquire as `own` does, from the tokens of all replicas."""
         if time.monotonic() >= self._retry_at:
             try:
                 found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))

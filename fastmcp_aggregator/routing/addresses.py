@@ -91,7 +91,7 @@ def publishing_errors(publish: Publish) -> Iterator[None]:
 
 
 def published_error(error: MCPError, publish: Publish) -> MCPError:
-    """The same, of one error; the same object, unless it names one."""
+    """The error with public addresses; the same object if it has none."""
     data = error.error.data
     if publish is None or error.error.code not in _NOT_FOUND:
         return error

@@ -77,18 +77,18 @@ class Directory:
         self._ready_wait = ready_wait
         self._children: Sequence[Child] = ()
         self._keys: frozenset[str] = frozenset()
-        """Of all servers, those that are not in the group among them."""
+        """The keys of all servers, in the group or not."""
         self._first: frozenset[Child] = frozenset()
         """Those that a strict start depends on; a child that comes later never ends the program."""
         self.shared: RouteTable | None = None
         """The routes as of now for whoever asks, if they are the same for all, and known."""
         self._table: RouteTable | None = None
         self._sections: dict[str, Section] = {}
-        """Those of the last table, for the next one."""
+        """Sections of the last table, reused by the next one."""
         self._offers: Sequence[object] = ()
-        """Of what the table was made."""
+        """The offers that the table was made of."""
         self._own: Sequence[Child] = ()
-        """Those that list to each caller what its own account sees."""
+        """Children that list to each caller what its own account sees."""
         self._lists: CallerLists | None = None
         self._own_tables: OrderedDict[Hashable, RouteTable] = OrderedDict()
         self._opened_at: float | None = None
@@ -337,7 +337,7 @@ class Directory:
             await self._lists.known(self._own, self._ready_wait)
 
     def _own_table(self, shared: RouteTable, principal: Hashable) -> RouteTable:
-        """Those who have no account at any of the servers have the same."""
+        """The table of a principal; principals without accounts share one."""
         catalogues = {} if principal is None or self._lists is None else self._lists.of(principal)
         owner = principal if catalogues else None
         table = self._own_tables.get(owner)

@@ -103,7 +103,7 @@ class Section:
         return self._listed[kind, rule]
 
     def items(self, kind: Kind, rule: NameRule) -> list[dict[str, Any]]:
-        """The same as wire objects."""
+        """The listed components as wire objects."""
         for _ in self._publishing(kind, rule):
             pass
         return self._items[kind, rule]

@@ -114,7 +114,7 @@ class RouteTable:
         self._heads = frozenset(map(_head_of, (*self._by_key, *others)))
         self._found: dict[Kind, dict[str, Route]] = {kind: {} for kind in Kind}
         self._targets: dict[str, Target] = {}
-        """Of the tools that were called, by their names."""
+        """Targets of the tools that were called, by name."""
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
         self._lost: dict[tuple[str, Kind, NameRule], set[int]] = {}
@@ -142,7 +142,7 @@ class RouteTable:
         return self._catalogues.get(child.key, child.catalogue)
 
     def known_of(self, child: Child) -> Catalogue | None:
-        """The same; None where all that is known is how to log in."""
+        """The child's catalogue; None where only the login is known."""
         return self.catalogue_of(child)
 
     def _serving(self, uri: str) -> tuple[Child, str] | None:
@@ -207,7 +207,7 @@ class RouteTable:
             yield
 
     def items_of_each(self, kind: Kind, rule: NameRule) -> Iterator[list[dict[str, Any]]]:
-        """The same as wire objects, by child."""
+        """The listed components as wire objects, by child."""
         return (self._items(child, kind, rule) for child in self._listed())
 
     def cache_hint(self, kind: Kind) -> CacheHint:

@@ -25,7 +25,7 @@ class Target:
     """The parameters that name the component as the child calls it: `name`, `uri` or `ref`."""
     publish: Publish = None
     input_schema: Mapping[str, Any] | None = None
-    """Of a tool, as the child lists it."""
+    """A tool's input schema, as the child lists it."""
     publish_result: Callable[[Result, Publish], Result] = as_it_came
     is_resource: bool = False
     """Whether errors may name the child's address."""

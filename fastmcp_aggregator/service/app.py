@@ -26,7 +26,7 @@ class Service(FastMCP[None]):
     def __init__(self, name: str, *, settings: ServiceSettings, version: str, **options: Any) -> None:
         self.settings = settings
         self.requests = Requests(settings)
-        """Those of the current run."""
+        """Requests of the current run."""
         super().__init__(
             settings.server_name or name,
             version=version,

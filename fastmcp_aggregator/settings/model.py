@@ -373,7 +373,7 @@ class AggregatorSettings(BaseSettings):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Of web pages that may call, beside our own."""
+        """Origins of web pages that may call, beside our own."""
         return self.cors_origins if self.public_url is None else (*self.cors_origins, self.public_url)
 
     @property

@@ -97,7 +97,7 @@ class Deadlines:
 
     @property
     def by_method(self) -> Mapping[str, float]:
-        """Those that differ from `call`."""
+        """The deadlines that differ from `call`."""
         return {name: getattr(self, row.deadline) for name, row in METHODS.items() if row.deadline != "call"}
 
 

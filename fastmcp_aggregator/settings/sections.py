@@ -93,4 +93,4 @@ class ToolSettings(BaseModel):
 
 
 ToolChanges = Mapping[str, Mapping[str, ToolSettings]]
-"""By server key, and the name that the server has for the tool."""
+"""Tool settings by server key and original name."""

@@ -67,7 +67,7 @@ class AccountSites:
         return {key: site for key, site in found.items() if site is not None}
 
     def of(self, principal: Principal) -> Mapping[str, Site]:
-        """Those at which this caller may log in: those of its groups."""
+        """The sites of this caller's groups, at which it may log in."""
         mine = {key for group in self._hub.groups() if principal.may_use(group.id) for key in group.servers}
         return {
             key: site for key, site in self.of_callers().items() if key in mine and site.settings.account == "caller"

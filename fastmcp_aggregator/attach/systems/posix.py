@@ -63,7 +63,7 @@ class Listener:
         return cls(listener, lock)
 
     def connected(self) -> list[socket.socket]:
-        """Those who have connected so far, and are still to be accepted."""
+        """Accept waiting connections; all that are not served yet."""
         with suppress(OSError):  # there is nobody, or no descriptor for more
             while True:
                 peer, _ = self._listener.accept()

@@ -72,7 +72,7 @@ _SSE_EVENT_LIMIT = 1024**2
 _MOST_RENEWALS = 3
 """Of its credentials for one request: what another process has just renewed may be refused, too."""
 _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
-"""Of one account; what has more is thrown away."""
+"""Bounds of one account's cookies; beyond them cookies are dropped."""
 _MOST_JARS = 1000
 _NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
 _MOST_QUERIES = 10
@@ -103,7 +103,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._broken = StreamBreaker()
         self.large_messages = LargeMessages()
         self._responses: dict[int | str | None, StreamBreaker] = {}
-        """Of the requests in flight, by their ids."""
+        """Breakers of the requests in flight, by request id."""
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE)
         self._network = Network(self.url, limits)
 

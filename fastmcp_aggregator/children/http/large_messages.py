@@ -28,7 +28,7 @@ _NO_MESSAGE = b'"no JSON-RPC message"'
 
 
 class LargeMessages:
-    """Those of one connection that the session has not got yet."""
+    """The large messages of one connection that the session has not read yet."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_hex(16)

@@ -158,7 +158,7 @@ class DirectRequest:
         self._kept.clear()
 
     def settle(self, outcome: DirectOutcome) -> None:
-        """It is answered, or never will be."""
+        """Settle the request with a result, an error or a lost connection."""
         self.outcome = outcome
         self.end()
         if self._waiter is None:
@@ -259,7 +259,7 @@ class DirectRequests(Protocol):
 
     @property
     def count(self) -> int:
-        """Of those that are on their way."""
+        """Direct requests in flight."""
         ...
 
     def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
@@ -329,7 +329,7 @@ class PipeRequests:
         return _is_result(answer) and self._settle(answer.id, answer.result)
 
     async def take_long(self, line: bytes) -> bool:
-        """The same for a long line. Others have their turns meanwhile."""
+        """`take` for a long line, in steps between which other tasks run."""
         if not self._pending or _is_of_several(line):
             return False
         try:
@@ -432,7 +432,7 @@ class SessionRequests:
 
 
 class _TimeoutsByLength(dict[float, Timeouts]):
-    """Those of one child, which has a few."""
+    """The timeouts of one child, by length."""
 
     def __missing__(self, seconds: float) -> Timeouts:
         timeouts = self[seconds] = Timeouts(seconds)

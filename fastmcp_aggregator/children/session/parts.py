@@ -27,7 +27,7 @@ def is_too_large(message: bytes) -> bool:
 
 
 def looking_for_parts(message: bytes) -> Generator[None, None, bool]:
-    """The same in steps."""
+    """`is_too_large` in steps."""
     return counting(message, ANSWER_PARTS_LIMIT)
 
 

@@ -59,7 +59,7 @@ class ChildSession:
         self.lost = client.transport.lost
         self._transport = client.transport
         self.direct: DirectRequests = asked
-        """Those that are sent without waiting for the answer."""
+        """Requests that are sent without waiting for the answer."""
         asked.bind(self._ask)
         if self._transport.direct is not None:
             next_id = self._session._dispatcher._allocate_id  # type: ignore[attr-defined]

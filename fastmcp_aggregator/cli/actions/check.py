@@ -287,7 +287,7 @@ def _names(checked: _Checked) -> Iterator[str]:
 
 
 async def _connect(checked: _Checked, *, as_json: bool, shows_all: bool) -> int:
-    """As JSON, everything is one document."""
+    """Start the servers and report; as JSON, everything is one document."""
     settings, before = checked.settings, checked.decisions
     async with started(checked.config, tolerant(_of_hub(settings)), offers_roots=True) as (app, _):
         statuses = list(app.health().values())
@@ -396,7 +396,7 @@ def _versions_and_programs(examination: Examination) -> Iterator[str]:
 
 
 def _versions() -> dict[str, str]:
-    """Of ourselves and what we stand on."""
+    """Versions of this program and its main dependencies."""
     found = {PROGRAM: VERSION, "Python": platform.python_version()}
     for library in ("fastmcp", "mcp"):
         if number := installed_version(library):

@@ -115,7 +115,7 @@ def _without_value(found: Mapping[str, Sequence[ServerDefinition]]) -> dict[str,
 
 
 def _users(missing: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
-    """By variable, the servers that need it, each once."""
+    """The servers that need each variable, by variable."""
     users = defaultdict[str, dict[str, None]](dict)
     for needs in missing:
         for key, names in needs.items():

@@ -188,7 +188,7 @@ def _environ(env_file: str | None) -> dict[str, str]:
 
 
 def _entries(config: str) -> Mapping[str, Any]:
-    """As they are written."""
+    """The entries of a config, as written."""
     entries: Mapping[str, Any] = read(text_of(Path(config)), "json", config)["mcpServers"]
     return entries
 

@@ -33,7 +33,7 @@ def end_on_signals(exit_code: int | None, *last_steps: Callable[[], None]) -> No
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Those that end a program, of this system."""
+    """The signals that end a program on this system."""
     return [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 

@@ -38,7 +38,7 @@ class Places:
         self._on_left = on_left
         self._on_joined = on_joined
         self._of: dict[tuple[Child, Hashable], Place] = {}
-        """By child and client session."""
+        """Places by child and client session."""
         self._at: dict[tuple[str, Place], set[Hashable]] = {}
         """The client sessions at each place, by server key."""
         self._watched: set[Hashable] = set()

@@ -42,10 +42,10 @@ class Sources:
     viewer: Principal
     children: Mapping[str, Child]
     groups: Mapping[str, tuple[Group, Contents]]
-    """Those that the viewer may see."""
+    """Groups that the viewer may see."""
     calls: RecentCalls
     path: str
-    """Of the MCP endpoint."""
+    """The path of the MCP endpoint."""
     withdrawn: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Tools that are out of service, by server key."""
     is_local: bool = False

@@ -51,7 +51,7 @@ _LARGEST_MESSAGE = 64 * 1024
 _TIMEOUT = 2.0
 """Seconds that a request waits until its session is subscribed again to what it was."""
 _OWN_HEADERS = (b"host", b"authorization", b"x-api-key", b"user-agent")
-"""Those that a request of ours has of the client's."""
+"""Headers of the client that our own requests carry."""
 _MARKS = tuple(f'"{method}"'.encode() for method in CHANGES)
 
 
