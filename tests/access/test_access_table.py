@@ -32,7 +32,7 @@ from support.account_hub import CALL, Browser, give
 from support.account_hub import Around as Accounts
 from support.account_hub import around as hub_with_accounts
 from support.credentials import Credentials, bearer, token
-from support.doubles import NoFlowControl, call
+from support.doubles import Clock, NoFlowControl, call
 from support.harness import config, connected, free_port, lean, talking, until
 from support.memory import build_aggregator, scripted
 from support.redis_server import RedisServer
@@ -755,13 +755,6 @@ async def _(around: Around) -> None:
 # The dashboard of a local hub.
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def unheard(*_: str) -> None: ...
 
 
@@ -802,7 +795,7 @@ async def _(around: Around) -> None:
 
 @cell("addresses of a local hub's page", "stale")
 async def _(around: Around) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     secret_url = SecretUrl(page, clock, unheard)
     used, old = secret_url.new_address(), secret_url.new_address()
     async with through(secret_url) as http:

@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 import pytest
+from support.doubles import SettlingChild
 from support.harness import PATIENCE
 
-from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
-from fastmcp_aggregator.children.calls import Calls
-from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
-from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind
 from fastmcp_aggregator.errors import ChildServerError, NameConflictError, StartupError
-from fastmcp_aggregator.isolation.evidence import Evidence
 from fastmcp_aggregator.naming.rules import SeparatorSetting, every_spelling
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import Naming
-from fastmcp_aggregator.settings.model import load_settings
-from fastmcp_aggregator.settings.options import ChildOptions
 
 FOREVER = 10_000.0
 
 
-SERVER = StdioServer(key="x", label="x", command="x")
-OPTIONS = ChildOptions.from_settings(load_settings(), SERVER)
-
-
-class Child:
-    """What the directory looks at in a child; the test decides when it settles, and how."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.settled = asyncio.Event()
-        self.catalogue: Catalogue | None = None
-        self.is_serving = self.is_listed = False
-        self.is_waking = self.waits_for_client = self.stands_for_instances = False
-        self.evidence = Evidence(SERVER, OPTIONS, (), lambda _: None)
-        self.last_failure: ChildServerError | None = None
-        self.session = None
-        self.retry_for_call_in = 4.0
-        self.why_stopped = ""
-        self.calls = Calls(self, OPTIONS, DEFAULT_TIMINGS)  # type: ignore[arg-type]
-
-    async def until_settled(self) -> None:
-        await self.settled.wait()
-
-    def wake(self) -> None: ...
-
-    def trigger_retry(self) -> bool:
-        return False
-
-    def arrive(self, *tools: str, **others: Iterable[str]) -> None:
-        components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
-        listed = {kind: tuple({SPECS[kind].id_field: id_} for id_ in ids) for kind, ids in components.items()}
-        self.catalogue = Catalogue(1, listed)
-        self.is_serving = self.is_listed = True
-        self.last_failure = None
-        self.settled.set()
-
-    def fail(self) -> None:
-        self.is_serving = self.is_listed = False
-        self.last_failure = ChildServerError(self.key, "startup", "it exited with code 3")
-        self.settled.set()
-
-
 def opened(
-    *children: Child,
+    *children: SettlingChild,
     strict: bool = True,
     ready_wait: float = FOREVER,
     separator: SeparatorSetting = "auto",
@@ -105,7 +58,7 @@ def names(directory: Directory) -> list[str]:
 
 
 async def test_a_strict_directory_is_ready_when_every_child_has_settled() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     waiting = Waiting(opened(one, two, ready_wait=0).ready())
     assert not await waiting.is_over()
     one.arrive("x")
@@ -115,7 +68,7 @@ async def test_a_strict_directory_is_ready_when_every_child_has_settled() -> Non
 
 
 async def test_a_directory_that_is_not_strict_waits_for_children_that_come_in_time() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     waiting = Waiting(opened(one, two, strict=False).ready())
     one.arrive("x")
     assert not await waiting.is_over()
@@ -124,7 +77,7 @@ async def test_a_directory_that_is_not_strict_waits_for_children_that_come_in_ti
 
 
 async def test_a_directory_that_is_not_strict_waits_for_slow_children_only_so_long() -> None:
-    one, slow = Child("one"), Child("slow")
+    one, slow = SettlingChild("one"), SettlingChild("slow")
     one.arrive("x")
     directory = opened(one, slow, strict=False, ready_wait=0.01)
     await asyncio.wait_for(directory.ready(), PATIENCE)
@@ -133,7 +86,7 @@ async def test_a_directory_that_is_not_strict_waits_for_slow_children_only_so_lo
 
 
 async def test_a_child_that_was_waited_for_in_vain_is_not_waited_for_again() -> None:
-    slow, new = Child("slow"), Child("new")
+    slow, new = SettlingChild("slow"), SettlingChild("new")
     await asyncio.wait_for(opened(slow, strict=False, ready_wait=0.01).ready(), PATIENCE)
     waiting = Waiting(opened(slow, new, strict=False).ready())
     assert not await waiting.is_over()
@@ -145,19 +98,19 @@ async def test_a_child_that_was_waited_for_in_vain_is_not_waited_for_again() -> 
 
 
 async def test_lists_that_wait_for_nobody_have_not_waited_in_vain() -> None:
-    slow = Child("slow")
+    slow = SettlingChild("slow")
     await opened(slow, strict=False, ready_wait=0).ready()
     assert not await Waiting(opened(slow, strict=False).ready()).is_over()
 
 
 async def test_the_wait_counts_from_the_start_and_is_waited_once_for_all() -> None:
-    directory = opened(Child("slow"), strict=False, ready_wait=0.01)
+    directory = opened(SettlingChild("slow"), strict=False, ready_wait=0.01)
     await asyncio.wait_for(directory.ready(), PATIENCE)
     assert await Waiting(directory.ready()).is_over()
 
 
 async def test_several_may_wait_at_once_and_one_that_gives_up_stops_no_other() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one)
     given_up, staying = Waiting(directory.ready()), Waiting(directory.ready())
     assert not await given_up.is_over()
@@ -187,7 +140,7 @@ async def test_an_aggregator_that_is_not_running_says_so(strict: bool) -> None:
 
 
 async def test_a_strict_start_fails_with_every_failure_in_config_order() -> None:
-    one, two, three = Child("one"), Child("two"), Child("three")
+    one, two, three = SettlingChild("one"), SettlingChild("two"), SettlingChild("three")
     directory = opened(one, two, three)
     three.fail()
     two.arrive("x")
@@ -198,7 +151,7 @@ async def test_a_strict_start_fails_with_every_failure_in_config_order() -> None
 
 
 async def test_a_failed_start_stays_failed_for_everybody_who_asks() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one)
     one.fail()
     with pytest.raises(StartupError) as first:
@@ -210,7 +163,7 @@ async def test_a_failed_start_stays_failed_for_everybody_who_asks() -> None:
 
 
 async def test_a_start_that_has_succeeded_is_not_failed_by_a_later_crash() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one)
     one.arrive("x")
     await directory.ready()
@@ -219,7 +172,7 @@ async def test_a_start_that_has_succeeded_is_not_failed_by_a_later_crash() -> No
 
 
 async def test_a_new_run_starts_anew() -> None:
-    one, again = Child("one"), Child("one")
+    one, again = SettlingChild("one"), SettlingChild("one")
     directory = opened(one)
     one.fail()
     with pytest.raises(StartupError):
@@ -232,7 +185,7 @@ async def test_a_new_run_starts_anew() -> None:
 
 
 async def test_without_strict_a_failed_child_is_no_failed_start() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     directory = opened(one, two, strict=False)
     one.fail()
     two.arrive("x")
@@ -241,7 +194,7 @@ async def test_without_strict_a_failed_child_is_no_failed_start() -> None:
 
 
 async def test_a_strict_start_fails_when_two_children_offer_one_name() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     directory = opened(one, two, prefix=False)
     one.arrive("same", "own", prompts=["same"])
     two.arrive("same")
@@ -253,7 +206,7 @@ async def test_a_strict_start_fails_when_two_children_offer_one_name() -> None:
 
 
 async def test_a_conflict_is_reported_once_however_many_clients_see_it_and_after_the_failures() -> None:
-    a, a_b, down = Child("a"), Child("a_b"), Child("down")
+    a, a_b, down = SettlingChild("a"), SettlingChild("a_b"), SettlingChild("down")
     directory = opened(a, a_b, down, separator="_")
     a.arrive("b_c")
     a_b.arrive("c")
@@ -264,7 +217,7 @@ async def test_a_conflict_is_reported_once_however_many_clients_see_it_and_after
 
 
 async def test_without_strict_two_children_may_offer_one_name_and_the_first_has_it() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     directory = opened(one, two, strict=False, prefix=False)
     two.arrive("same")
     one.arrive("same")
@@ -278,7 +231,7 @@ async def test_without_strict_two_children_may_offer_one_name_and_the_first_has_
 
 
 async def test_a_table_is_kept_until_something_changes() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one, strict=False)
     one.arrive("x")
     table = directory.table
@@ -290,7 +243,7 @@ async def test_a_table_is_kept_until_something_changes() -> None:
 
 
 async def test_the_table_of_all_is_at_hand_while_it_is_true() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one, strict=False)
     assert directory.shared is None
     one.arrive("x")
@@ -310,7 +263,7 @@ async def test_no_table_is_that_of_all_where_some_list_to_each_caller_what_is_it
         def of(self, principal: object) -> dict[str, Catalogue]:
             return {}
 
-    one, own = Child("one"), Child("own")
+    one, own = SettlingChild("one"), SettlingChild("own")
     own.stands_for_instances = True
     directory = Directory(Naming(), strict=False, ready_wait=FOREVER)
     directory.open([one], Lists())  # type: ignore[list-item, arg-type]
@@ -321,7 +274,7 @@ async def test_no_table_is_that_of_all_where_some_list_to_each_caller_what_is_it
 
 
 async def test_a_closed_directory_knows_no_child() -> None:
-    one = Child("one")
+    one = SettlingChild("one")
     directory = opened(one)
     one.arrive("x")
     assert names(directory) == ["one:x"]
@@ -333,7 +286,7 @@ async def test_a_closed_directory_knows_no_child() -> None:
 
 
 async def test_a_known_name_is_routed_at_once_whoever_is_still_starting() -> None:
-    one, slow = Child("one"), Child("one_slow")
+    one, slow = SettlingChild("one"), SettlingChild("one_slow")
     directory = opened(one, slow)
     one.arrive("slow_x")
     assert await Waiting(directory.route(Kind.TOOL, "one:slow_x")).is_over()
@@ -342,8 +295,8 @@ async def test_a_known_name_is_routed_at_once_whoever_is_still_starting() -> Non
 @pytest.mark.parametrize("key", ["files", "my files/é", "k" * 41, "k" * 60, "k" * 300, "日本語" * 30], ids=len)
 async def test_a_call_waits_for_the_child_that_the_name_belongs_to_in_every_spelling(key: str) -> None:
     for name in every_spelling(key, "read"):
-        files = Child(key)
-        directory = opened(files, Child("other"))
+        files = SettlingChild(key)
+        directory = opened(files, SettlingChild("other"))
         waiting = Waiting(directory.route(Kind.TOOL, name))
         assert not await waiting.is_over(), name
         files.arrive("read")
@@ -353,14 +306,14 @@ async def test_a_call_waits_for_the_child_that_the_name_belongs_to_in_every_spel
 
 
 async def test_a_call_does_not_wait_for_children_that_the_name_cannot_belong_to() -> None:
-    directory = opened(Child("web"), Child("filesystem"), Child("files_2"))
+    directory = opened(SettlingChild("web"), SettlingChild("filesystem"), SettlingChild("files_2"))
     waiting = Waiting(directory.route(Kind.TOOL, "files:read"))
     assert await waiting.is_over()
     assert await waiting.result() is None
 
 
 async def test_without_prefixes_a_call_waits_for_every_child_that_is_starting() -> None:
-    one, two = Child("one"), Child("two")
+    one, two = SettlingChild("one"), SettlingChild("two")
     directory = opened(one, two, prefix=False)
     one.arrive("x")
     waiting = Waiting(directory.route(Kind.TOOL, "y"))
@@ -371,7 +324,7 @@ async def test_without_prefixes_a_call_waits_for_every_child_that_is_starting() 
 
 
 async def test_a_name_that_the_child_does_not_offer_has_no_route_once_it_has_started() -> None:
-    files = Child("files")
+    files = SettlingChild("files")
     directory = opened(files)
     waiting = Waiting(directory.route(Kind.TOOL, "files:write"))
     assert not await waiting.is_over()
@@ -381,7 +334,7 @@ async def test_a_name_that_the_child_does_not_offer_has_no_route_once_it_has_sta
 
 
 async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting_and_told_why() -> None:
-    files = Child("files")
+    files = SettlingChild("files")
     waiting = Waiting(opened(files, strict=False).route(Kind.TOOL, "files:read"))
     assert not await waiting.is_over()
     files.fail()
@@ -391,7 +344,7 @@ async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting_and_told_
 
 async def test_a_table_is_made_while_others_go_on_and_is_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastmcp_aggregator.routing.directory._AT_A_TIME", 0)
-    one, other = Child("one"), Child("other")
+    one, other = SettlingChild("one"), SettlingChild("other")
     directory = opened(one, other)
     one.arrive("x")
     other.arrive("y")

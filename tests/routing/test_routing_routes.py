@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.doubles import ListedChild
 
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.naming.rules import NameRule, SeparatorSetting, every_spelling
@@ -26,23 +26,14 @@ CLAUDE = "claude-ai"
 SETTINGS: list[SeparatorSetting] = ["auto", ":", "__", ".", "_"]
 
 
-@dataclass(eq=False)
-class Child:
-    """What the table looks at in a child."""
-
-    key: str
-    catalogue: Catalogue | None
-    is_listed: bool = True
-
-
-def child(key: str, *tools: str, is_listed: bool = True, **others: Sequence[str]) -> Child:
+def child(key: str, *tools: str, is_listed: bool = True, **others: Sequence[str]) -> ListedChild:
     """A child with these tools, and with components of other kinds by id."""
     components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
     listed = {kind: tuple({SPECS[kind].id_field: id_, "from": key} for id_ in ids) for kind, ids in components.items()}
-    return Child(key, Catalogue(1, listed), is_listed)
+    return ListedChild(key, Catalogue(1, listed), is_listed)
 
 
-def table(*children: Child, separator: SeparatorSetting = "auto", prefix: bool = True) -> RouteTable:
+def table(*children: ListedChild, separator: SeparatorSetting = "auto", prefix: bool = True) -> RouteTable:
     return RouteTable(children, Naming(separator, prefix))  # type: ignore[arg-type]
 
 
@@ -117,7 +108,7 @@ def test_a_name_that_some_client_is_shown_beats_one_that_is_only_understood() ->
 @pytest.mark.parametrize("is_known", [False, True])
 def test_the_name_of_a_server_that_has_not_been_listed_goes_to_no_other(kind: Kind, key: str, is_known: bool) -> None:
     pay = child("pay", **{kind: ["roll:send", "_roll:send", "other"]})
-    rival = child(key, "x") if is_known else Child(key, None)
+    rival = child(key, "x") if is_known else ListedChild(key, None)
     for separator in SETTINGS:
         routes = table(pay, rival, separator=separator)
         assert found(routes, f"{key}:send", kind) is None
@@ -143,7 +134,7 @@ def test_no_spelling_of_the_name_of_a_server_outside_of_the_group_goes_to_anothe
 
 def test_only_a_name_with_its_own_key_may_be_of_a_server_at_which_the_caller_has_no_account() -> None:
     keys = {"pay", "pay_roll", "mail"}
-    pay: Any = Child("pay", None)
+    pay: Any = ListedChild("pay", None)
     routes = CallerTable(table(child("mail", "send")), [pay], Naming(), None, {}, {}, {}, keys)
 
     def unknown(name: str) -> str | None:
@@ -175,13 +166,13 @@ def test_no_tool_takes_the_name_that_anothers_becomes_for_a_strict_client() -> N
 
 def test_a_spelling_that_may_be_of_a_server_that_has_not_been_listed_waits_for_it() -> None:
     google = child("google", "drive_list", "list")
-    waiting, complete = table(google, Child("google_drive", None)), table(google, child("google_drive", "get"))
+    waiting, complete = table(google, ListedChild("google_drive", None)), table(google, child("google_drive", "get"))
     for name in ("google_drive_list", "google.drive_list"):
         assert found(waiting, name) is None
         assert found(complete, name) is None
     assert found(waiting, "google__drive_list") == ("google", "drive_list")
     assert found(waiting, "google_list") == ("google", "list")
-    waiting = table(google, Child("google_drive", None), separator="_")
+    waiting = table(google, ListedChild("google_drive", None), separator="_")
     complete = table(google, child("google_drive", "get"), separator="_")
     assert listed(waiting, separator="_") == ["google_list"]
     assert listed(complete, separator="_") == ["google_drive_list", "google_list", "google_drive_get"]
@@ -191,7 +182,7 @@ def test_a_spelling_that_may_be_of_a_server_that_has_not_been_listed_waits_for_i
 def test_the_name_that_a_caller_is_shown_of_its_own_account_beats_one_that_is_only_understood(is_known: bool) -> None:
     names, keys = Naming(), {"pay", "pay_roll"}
     shared = RouteTable([child("pay", "roll__send", "list")], names, others=keys)  # type: ignore[list-item]
-    own = child("pay_roll", "send") if is_known else Child("pay_roll", None)
+    own = child("pay_roll", "send") if is_known else ListedChild("pay_roll", None)
     routes = CallerTable(shared, [own], names, None, {}, {}, {}, keys)  # type: ignore[list-item]
     assert found(routes, "pay_roll__send") == (("pay_roll", "send") if is_known else None)
     assert found(routes, "pay__roll__send") == ("pay", "roll__send")
@@ -230,13 +221,13 @@ CHILDREN = KEYS.flatmap(
 CLIENTS = st.sampled_from([None, CLAUDE, "cursor-vscode", "Visual Studio Code"])
 
 
-def child_of(key: str, names: list[str], is_listed: bool) -> Child:
+def child_of(key: str, names: list[str], is_listed: bool) -> ListedChild:
     return child(key, *names, is_listed=is_listed, resources=[f"x://{name}" for name in names], templates=names)
 
 
 @given(CHILDREN, st.sampled_from(SETTINGS), st.booleans(), CLIENTS)
 def test_whatever_is_listed_for_a_client_is_found_under_that_name(
-    children: tuple[Child, ...], separator: SeparatorSetting, prefix: bool, client: str | None
+    children: tuple[ListedChild, ...], separator: SeparatorSetting, prefix: bool, client: str | None
 ) -> None:
     naming = Naming(separator, prefix)
     routes = RouteTable(children, naming)  # type: ignore[arg-type]
@@ -255,7 +246,7 @@ def test_whatever_is_listed_for_a_client_is_found_under_that_name(
 
 @given(CHILDREN, st.sampled_from(SETTINGS), st.booleans())
 def test_every_component_can_be_called_by_key_colon_name(
-    children: tuple[Child, ...], separator: SeparatorSetting, prefix: bool
+    children: tuple[ListedChild, ...], separator: SeparatorSetting, prefix: bool
 ) -> None:
     routes = RouteTable(children, Naming(separator, prefix=prefix))  # type: ignore[arg-type]
     for one in children:
@@ -269,7 +260,7 @@ def test_every_component_can_be_called_by_key_colon_name(
 
 @given(CHILDREN, st.sampled_from(SETTINGS), CLIENTS)
 def test_every_served_component_is_listed_unless_another_has_its_name(
-    children: tuple[Child, ...], separator: SeparatorSetting, client: str | None
+    children: tuple[ListedChild, ...], separator: SeparatorSetting, client: str | None
 ) -> None:
     naming = Naming(separator)
     routes = RouteTable(children, naming)  # type: ignore[arg-type]
@@ -358,7 +349,7 @@ def test_resources_and_templates_are_listed_with_the_key_as_host_whatever_the_se
 
 def test_a_listed_component_is_as_the_child_sent_it_but_for_its_name_and_its_addresses() -> None:
     tool = {"name": "show", "x-unknown": [1], "_meta": {"ui": {"resourceUri": "ui://page"}}}
-    one = Child("a", Catalogue(1, {Kind.TOOL: (tool,)}))
+    one = ListedChild("a", Catalogue(1, {Kind.TOOL: (tool,)}))
     (shown,) = table(one).listing(Kind.TOOL, Naming().rule(None))
     assert shown == {"name": "a:show", "x-unknown": [1], "_meta": {"ui": {"resourceUri": "ui://a/page"}}}
     assert tool["name"] == "show"
@@ -383,7 +374,7 @@ def test_a_child_that_is_down_loses_its_listings_and_keeps_its_routes() -> None:
 
 
 def test_a_child_that_was_never_up_has_no_routes_and_no_listings() -> None:
-    routes = table(Child("new", None, is_listed=False))
+    routes = table(ListedChild("new", None, is_listed=False))
     assert found(routes, "new:x") is None
     assert listed(routes) == []
 
@@ -456,9 +447,9 @@ def test_a_table_of_no_children_is_empty() -> None:
 # What is offered and not taken up.
 
 
-def without(key: str, kind: Kind, *names: str) -> Child:
+def without(key: str, kind: Kind, *names: str) -> ListedChild:
     """A child of which these were left out; without names, one whose list could not be read."""
-    return Child(key, Catalogue(1, left_out={kind: frozenset(names) or None}))
+    return ListedChild(key, Catalogue(1, left_out={kind: frozenset(names) or None}))
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -634,7 +625,7 @@ def test_who_has_a_name_of_a_long_list_is_found_in_the_same_steps(
 ) -> None:
     names = [f"x{number}" if kind in NAMED else f"file:///{number}" for number in range(1200)]
     children = [child(key, *names) if kind is Kind.TOOL else child(key, **{kind: names}) for key in "ab"]
-    routes = table(*([Child("new", None)] if is_open else []), *children, prefix=False)
+    routes = table(*([ListedChild("new", None)] if is_open else []), *children, prefix=False)
     rule = Naming(prefix=False).rule(CLAUDE)
     search, searches, most = routes._search, 0, 0
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import trace_of
+from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
+from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
+from fastmcp_aggregator.config import StdioServer
+from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.isolation.evidence import Evidence
+from fastmcp_aggregator.settings.model import load_settings
+from fastmcp_aggregator.settings.options import ChildOptions
 
 
 class Clock:
@@ -27,6 +37,56 @@ class NoFlowControl:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+@dataclass(eq=False)
+class ListedChild:
+    """What the route table looks at in a child."""
+
+    key: str
+    catalogue: Catalogue | None
+    is_listed: bool = True
+
+
+_SERVER = StdioServer(key="x", label="x", command="x")
+_OPTIONS = ChildOptions.from_settings(load_settings(), _SERVER)
+
+
+class SettlingChild(ListedChild):
+    """What the directory looks at in a child; the test decides when it settles, and how."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, None, is_listed=False)
+        self.settled = asyncio.Event()
+        self.is_serving = False
+        self.is_waking = self.waits_for_client = self.stands_for_instances = False
+        self.evidence = Evidence(_SERVER, _OPTIONS, (), lambda _: None)
+        self.last_failure: ChildServerError | None = None
+        self.session = None
+        self.retry_for_call_in = 4.0
+        self.why_stopped = ""
+        self.calls = Calls(self, _OPTIONS, DEFAULT_TIMINGS)  # type: ignore[arg-type]
+
+    async def until_settled(self) -> None:
+        await self.settled.wait()
+
+    def wake(self) -> None: ...
+
+    def trigger_retry(self) -> bool:
+        return False
+
+    def arrive(self, *tools: str, **others: Iterable[str]) -> None:
+        components = {Kind.TOOL: tools, **{Kind(kind): ids for kind, ids in others.items()}}
+        listed = {kind: tuple({SPECS[kind].id_field: id_} for id_ in ids) for kind, ids in components.items()}
+        self.catalogue = Catalogue(1, listed)
+        self.is_serving = self.is_listed = True
+        self.last_failure = None
+        self.settled.set()
+
+    def fail(self) -> None:
+        self.is_serving = self.is_listed = False
+        self.last_failure = ChildServerError(self.key, "startup", "it exited with code 3")
+        self.settled.set()
 
 
 def call(
