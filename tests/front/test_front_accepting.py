@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import sys
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from starlette.applications import Starlette
 from support.harness import PATIENCE, config, free_port, lean, running
 from support.serving import served
 
-from fastmcp_aggregator.access.listening import listening_socket
 from fastmcp_aggregator.front.http.server import reporting_shortage
 
 pytestmark = pytest.mark.process
@@ -90,30 +88,6 @@ async def test_no_connection_that_was_accepted_is_reset_at_the_end(
         assert set.union(*found) <= statuses
         assert await silent.readline() == b""
         assert await server.wait() == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the length of the queue is unknown")
-@pytest.mark.parametrize(("ended", "others", "accepted"), [(10, 0, 10), (200, 30, 30)])
-def test_of_many_that_wait_those_that_have_left_are_not_accepted(ended: int, others: int, accepted: int) -> None:
-    """And of a few they are: who half-closes a connection may wait for an answer."""
-    with listening_socket("127.0.0.1", 0) as listener, ExitStack() as stack:
-        listener.listen(1000)
-        for _ in range(ended):
-            with socket.create_connection(listener.getsockname()) as client:
-                client.send(b"GET /health HTTP/1.1\r\n\r\n")
-        ports = set()
-        for _ in range(others):
-            client = stack.enter_context(socket.create_connection(listener.getsockname()))
-            ports.add(client.getsockname()[1])
-        listener.setblocking(False)
-        found = list[int]()
-        while select.select([listener], [], [], 0)[0]:
-            with suppress(BlockingIOError):
-                connection, address = listener.accept()
-                stack.enter_context(connection)
-                found.append(address[1])
-        assert ports <= set(found)
-        assert len(found) == accepted
 
 
 def connecting(address: tuple[str, int]) -> socket.socket:

@@ -61,7 +61,7 @@ def connected(
     around: dict[str, Any] = {
         "connections": connections,
         "reads": reads or Reads(),
-        "proxies": (),
+        "address_of": lambda host: host,
         "has_left": has_left,
     }
     sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, **around)

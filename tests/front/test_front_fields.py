@@ -46,7 +46,7 @@ async def test_white_space_is_stripped_once() -> None:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server
-        ours = {"connections", "reads", "proxies", "has_left"}
+        ours = {"connections", "reads", "address_of", "has_left"}
         monkeypatch.setattr(
             server,
             "ClientConnection",

@@ -35,8 +35,8 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from fastmcp_aggregator.access.listening import HasFileno, Listener
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
+from fastmcp_aggregator.concurrency.arrivals import Arrivals, HasFileno
 from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
 from fastmcp_aggregator.file_descriptors import shortage
@@ -167,22 +167,23 @@ class ClientConnection(HttpToolsProtocol):
         *args: Any,
         connections: Connections,
         reads: Reads,
-        proxies: Collection[str],
+        address_of: Callable[[str], Holder],
         has_left: Callable[[HasFileno], bool],
         **options: Any,
     ) -> None:
-        """`has_left` tells of a socket whether its client has ended it, and many others wait."""
+        """`address_of` tells whose share a host takes; `has_left` of a socket whether its client has ended it, and many
+        others wait.
+        """
         super().__init__(*args, **options)
         self._has_left = has_left
         self._connections = connections
         self._reads = reads
-        self._proxies = proxies
+        self._address_of = address_of
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._pipe = transport
         super().connection_made(_Transport(transport))
-        host = self.client[0] if self.client else ""
-        self.address = self.holder = None if is_one_of(host, self._proxies) else network_of(host)
+        self.address = self.holder = self._address_of(self.client[0] if self.client else "")
         if not self._connections.admit(self):
             transport.write(_NO_ROOM)
             transport.close()
@@ -496,21 +497,47 @@ async def _sweep(connections: Connections) -> None:
         connections.end_overdue()
 
 
+_ACCEPTS = sys.platform == "linux"
+"""Whether we accept the connections, not asyncio."""
+
+
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, arrivals: Arrivals, on_listening: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._listener = listener
+        self._arrivals = arrivals
         self._on_listening = on_listening
+        self._starting = set[asyncio.Task[Any]]()
+        """The transports of connections."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(_BACKLOG)
+        await super().startup([] if _ACCEPTS else [self._listener])
+        self._listener.listen(_BACKLOG)
+        if _ACCEPTS:
+            self._listener.setblocking(False)
+            self._arrivals.start(self._take_up)
         self._on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if _ACCEPTS:
+            self._arrivals.close()
+        await super().shutdown(sockets)
 
     def close_listeners(self) -> None:
         """Who connects from now on is refused; not only when the server has ended."""
+        if _ACCEPTS:
+            self._arrivals.close_listener()
         for listening in self.servers:
             listening.close()
+
+    def _take_up(self, connection: socket.socket) -> None:
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        protocol = partial(kind, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        starting = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(protocol, connection))
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -525,7 +552,7 @@ _MUCH = 256 * 1024**2
 
 async def serve_http(
     app: ASGIApp,
-    listener: Listener,
+    listener: socket.socket,
     stop: asyncio.Event,
     *,
     on_listening: Callable[[], None] = lambda: None,
@@ -542,6 +569,8 @@ async def serve_http(
     """
     drain = Drain(app)
     connections = Connections(open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), time.monotonic)
+    address_of = partial(_address_of, proxies=proxies)
+    arrivals = Arrivals(listener, connections, address_of, _NO_ROOM)
     config = uvicorn.Config(
         WholeResponses(drain),
         log_level="warning",
@@ -549,7 +578,11 @@ async def serve_http(
         lifespan="on",
         ws="none",
         http=partial(  # type: ignore[arg-type]
-            ClientConnection, connections=connections, reads=Reads(), proxies=proxies, has_left=listener.has_left
+            ClientConnection,
+            connections=connections,
+            reads=Reads(),
+            address_of=address_of,
+            has_left=arrivals.has_left,
         ),
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
@@ -559,7 +592,7 @@ async def serve_http(
         backlog=1,
         timeout_graceful_shutdown=_CLOSE_BOUND,
     )
-    server = _Server(config, on_listening)
+    server = _Server(config, listener, arrivals, on_listening)
     AppStatus.should_exit = False
     serving = asyncio.create_task(server.serve([listener]), name="http")
     stopping = asyncio.create_task(stop.wait())
@@ -582,6 +615,11 @@ async def serve_http(
             await serving
         finally:
             AppStatus.should_exit = False  # of the whole process, so also of other servers in it
+
+
+def _address_of(host: str, proxies: Collection[str]) -> Holder:
+    """Whose share of the connections one of a host takes; a proxy's is nobody's."""
+    return None if is_one_of(host, proxies) else network_of(host)
 
 
 _LAST_BOUND = 1.0

@@ -1,0 +1,166 @@
+"""Connections that are accepted, on real sockets: which of them are taken up, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from support.harness import until
+
+from fastmcp_aggregator.access.listening import listening_socket
+from fastmcp_aggregator.concurrency import arrivals
+from fastmcp_aggregator.concurrency.arrivals import Arrivals
+from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.limiter import FairShare
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere asyncio accepts connections")
+
+
+class Server:
+    """Takes connections up, and does nothing with them. `stack` closes what is open in the end."""
+
+    def __init__(self, stack: ExitStack, room: int = 1000) -> None:
+        self.stack = stack
+        self.listener = stack.enter_context(listening_socket("127.0.0.1", 0))
+        self.listener.listen(1000)
+        self.listener.setblocking(False)
+        self.shares = FairShare(room, has_reserve=False)
+        connections = Connections(self.shares, FairShare(1), asyncio.get_running_loop().time)
+        self.arrivals = Arrivals(self.listener, connections, lambda host: host, b"no room")
+        self.taken: list[str] = []
+        """From where, in turn."""
+        self.turns: list[int] = []
+        """How many in each turn of the event loop."""
+
+    def start(self) -> None:
+        self.arrivals.start(self.take_up)
+        self.stack.callback(self.arrivals.close)
+
+    def take_up(self, connection: socket.socket) -> None:
+        self.taken.append(self.stack.enter_context(connection).getpeername()[0])
+
+    async def settle(self) -> None:
+        """Until nothing has happened for some turns."""
+        still = 0
+        while still < 10:
+            before = len(self.taken), self.shares.taken
+            await asyncio.sleep(0)
+            self.turns.append(len(self.taken) - before[0])
+            still = 0 if before != (len(self.taken), self.shares.taken) else still + 1
+
+    def client(self, sent: bytes = b"", address: str = "127.0.0.1") -> socket.socket:
+        client = socket.create_connection(self.listener.getsockname(), source_address=(address, 0))
+        client.send(sent)
+        return self.stack.enter_context(client)
+
+
+@pytest.fixture
+async def server() -> Any:
+    with ExitStack() as stack:
+        yield Server(stack)
+
+
+async def test_a_connection_is_taken_up_when_it_has_sent_something(server: Server) -> None:
+    server.start()
+    client = server.client()
+    await until(lambda: server.shares.taken == 1)
+    await server.settle()
+    assert not server.taken
+    client.send(b"x")
+    await until(lambda: len(server.taken) == 1)
+    assert server.shares.taken == 0  # who takes it up has it counted
+
+
+async def test_one_that_is_left_before_is_closed(server: Server) -> None:
+    server.start()
+    client = server.client()
+    await until(lambda: server.shares.taken == 1)
+    client.close()
+    await until(lambda: server.shares.taken == 0)
+    assert not server.taken
+
+
+@pytest.mark.parametrize(("ended", "others", "taken"), [(10, 0, 10), (200, 30, 30)])
+async def test_of_many_that_wait_those_that_are_left_are_closed(
+    server: Server, ended: int, others: int, taken: int
+) -> None:
+    """And of a few they are taken up: who half-closes a connection may wait for an answer."""
+    for _ in range(ended):
+        server.client(b"GET /health HTTP/1.1\r\n\r\n").shutdown(socket.SHUT_WR)
+    for _ in range(others):
+        server.client(b"x", "127.0.0.2")
+    server.start()
+    await server.settle()
+    assert server.taken.count("127.0.0.2") == others
+    assert taken <= len(server.taken) <= taken + arrivals._MANY
+    assert server.shares.taken == 0
+
+
+async def test_one_is_taken_up_in_a_turn_and_by_addresses(server: Server) -> None:
+    for _ in range(60):
+        server.client(b"x")
+    server.client(b"x", "127.0.0.2")
+    server.start()
+    await server.settle()
+    assert len(server.taken) == 61
+    assert server.taken.index("127.0.0.2") < 4
+    assert max(server.turns) <= 2
+
+
+async def test_for_one_that_has_no_room_the_oldest_that_is_silent_is_closed() -> None:
+    with ExitStack() as stack:
+        server = Server(stack, room=3)
+        server.start()
+        clients = [server.client() for _ in range(3)]
+        await server.settle()
+        assert server.shares.taken == 2
+        assert clients[0].recv(10) == b""
+        clients[1].send(b"x")
+        await until(lambda: len(server.taken) == 1)
+
+
+async def test_where_all_work_one_more_is_refused() -> None:
+    with ExitStack() as stack:
+        server = Server(stack, room=1)
+        server.shares.force_acquire("elsewhere")
+        server.start()
+        client = server.client()
+        await server.settle()
+        assert client.recv(10) == b"no room"
+        assert client.recv(10) == b""
+
+
+async def test_when_none_can_be_accepted_that_is_told_and_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, told = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    lacking, accept = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], socket.socket.accept
+
+    def accepting(listener: socket.socket) -> Any:
+        if lacking:
+            raise lacking.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(arrivals, "_RETRY_DELAY", 0.01)
+    monkeypatch.setattr(socket.socket, "accept", accepting)
+    server.client(b"x")
+    server.start()
+    await until(lambda: len(server.taken) == 1)
+    assert [error.errno for error in told] == [errno.EMFILE]
+
+
+async def test_at_the_end_all_are_closed(server: Server) -> None:
+    server.start()
+    address = server.client().getpeername()
+    await until(lambda: server.shares.taken == 1)
+    server.stack.close()
+    assert server.shares.taken == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
