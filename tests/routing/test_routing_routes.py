@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.doubles import ListedChild
 
@@ -258,6 +258,7 @@ def test_every_component_can_be_called_by_key_colon_name(
             assert not prefix or route.child is one
 
 
+@example((child_of("_", [":"], True), child_of("__", [], False)), "_", None)
 @given(CHILDREN, st.sampled_from(SETTINGS), CLIENTS)
 def test_every_served_component_is_listed_unless_another_has_its_name(
     children: tuple[ListedChild, ...], separator: SeparatorSetting, client: str | None
@@ -268,8 +269,11 @@ def test_every_served_component_is_listed_unless_another_has_its_name(
     for route in routes.served(Kind.TOOL):
         public = naming.rule(client).public_name(route.child.key, route.name)
         owner = routes.find(Kind.TOOL, public)
-        assert owner is not None
-        assert (public in names) or (owner.child is not route.child or owner.original != route.original)
+        if owner is None:  # it begins like what another has under `KEY:NAME`
+            assert public not in names
+            assert public.partition(":")[0] in {child.key for child in children} - {route.child.key}
+        else:
+            assert (public in names) or (owner.child is not route.child or owner.original != route.original)
 
 
 # Names without prefixes.
