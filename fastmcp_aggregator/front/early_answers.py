@@ -13,7 +13,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.early.answers import digest_of
 from fastmcp_aggregator.early.known_client import signature_in
 from fastmcp_aggregator.errors import StartupError
-from fastmcp_aggregator.front.fast_path.path import FastPath
+from fastmcp_aggregator.front.fast_path.path import Declined, FastPath
 from fastmcp_aggregator.front.fast_path.pipe import PipeFront
 from fastmcp_aggregator.front.handshake import Handshakes
 from fastmcp_aggregator.front.stdio.conversation import Conversation
@@ -70,11 +70,8 @@ class EarlyAnswers:
             return frozenset()
         await self._conversation.introduced.wait()
         await self._directory.ready()
-        return frozenset(
-            kind
-            for kind, spec in SPECS.items()
-            if spec.list_method in answered and self._digest_of(kind) != answered[spec.list_method]
-        )
+        methods = {kind: spec.list_method for kind, spec in SPECS.items() if spec.list_method in answered}
+        return frozenset([kind for kind, method in methods.items() if await self._digest_of(kind) != answered[method]])
 
     async def keep_up(self, keep: Keep) -> None:
         """Keep them, and again when they change, until this is cancelled."""
@@ -83,11 +80,11 @@ class EarlyAnswers:
             await self._directory.ready()
             while True:
                 self._directory.invalidated.clear()
-                self._keep(keep)
+                await self._keep(keep)
                 await self._directory.invalidated.wait()
                 await asyncio.sleep(_QUIET)
 
-    def _keep(self, keep: Keep) -> None:
+    async def _keep(self, keep: Keep) -> None:
         first = self._conversation.first
         signature = None if first is None else signature_in(first.method, first.params or {})
         children = self._directory.children
@@ -98,21 +95,23 @@ class EarlyAnswers:
             for method, result in self._conversation.introduction.items()
         }
         if not self._strict:
-            answers |= {
-                spec.list_method: listed for kind, spec in SPECS.items() if (listed := self._listed(kind)) is not None
-            }
+            lists = {spec.list_method: await self._listed(kind) for kind, spec in SPECS.items()}
+            answers |= {method: listed for method, listed in lists.items() if listed is not None}
         keep(signature, answers)
 
-    def _digest_of(self, kind: Kind) -> str | None:
-        listed = self._listed(kind)
+    async def _digest_of(self, kind: Kind) -> str | None:
+        listed = await self._listed(kind)
         return None if listed is None else digest_of(listed)
 
-    def _listed(self, kind: Kind) -> bytes | None:
+    async def _listed(self, kind: Kind) -> bytes | None:
         sender, first = self._front.sender, self._conversation.first
         if sender is None or first is None:
             return None
         request: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": SPECS[kind].list_method}
         if sender.is_modern:
             request["params"] = {"_meta": (first.params or {}).get("_meta")}
-        result = self._path.listed(raw_json.read_request(json.dumps(request).encode()), sender)
-        return None if result is None else raw_json.encode(result)
+        line = raw_json.read_request(json.dumps(request).encode())
+        try:
+            return (await self._path.listed(line, sender, raw_json.encode)).whole()
+        except (Declined, *raw_json.Malformed):
+            return None

@@ -22,7 +22,9 @@ from support.serving import served
 from support.talking_server import talking_server
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.front.fast_path import http, path
+from fastmcp_aggregator.front.fast_path import path
+from fastmcp_aggregator.front.wire.errors import cut_off
+from fastmcp_aggregator.protocol import long_texts
 from fastmcp_aggregator.routing import directory
 
 pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.asyncio(loop_scope="module")]
@@ -325,7 +327,7 @@ async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(
     sides: Sides, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    monkeypatch.setattr(http, "_CHUNK", chunk)
+    monkeypatch.setattr(long_texts, "_CHUNK", chunk)
     before, method = sides.fast.counts.answered, f"{kind}/list"
     await sides.agree(request(method, "{}", modern=False, request_id='"\\"tools\\":["'), modern=False)
     await sides.agree(request(method, "{}", modern=True), routed(method), modern=True)
@@ -372,9 +374,73 @@ async def test_a_list_is_made_in_turns_when_it_is_asked_for_first(
     assert turns[0] > turns[1] + len(SERVERS)
 
 
+async def test_a_list_is_made_in_turns_on_a_pipe_too(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "_AT_A_TIME", -1)
+    answers = []
+    turns = list[int]()
+    async with connected(sides.fast.app) as client:
+        await client.call("a:echo")
+        sides.fast.app._directory.invalidate()
+        sides.fast.app._directory._sections.clear()
+        before = sides.fast.counts.answered
+        for _ in range(2):
+            _, answer = client.begin("tools/list")
+            turns.append(0)
+            while not answer.done():
+                turns[-1] += 1
+                await asyncio.sleep(0)
+            answers.append(answer.result()["result"])
+    assert answers[0] == answers[1]
+    assert turns[0] > turns[1] + len(SERVERS)
+    assert sides.fast.counts.answered == before + 2
+
+
+async def test_a_long_list_on_a_pipe_is_the_same(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
+    async with connected(sides.fast.app) as fast, connected(sides.full.app) as full:
+        for kind in ("tools", "prompts", "resources", "resources/templates"):
+            assert await fast.send(f"{kind}/list") == await full.send(f"{kind}/list")
+        assert "one page" in (await fast.error("tools/list", {"cursor": "x"}))["message"]
+
+
+async def test_a_list_on_a_pipe_that_is_cancelled_meanwhile_is_not_answered(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_made = asyncio.Event()
+
+    async def made(_: Any) -> Any:
+        await is_made.wait()
+        return sides.fast.app._directory.table
+
+    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
+    async with connected(sides.fast.app) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(sides.fast.app._directory, "made", made)
+        cancelled, cancelled_answer = client.begin("tools/list")
+        client.notify("notifications/cancelled", {"requestId": cancelled})
+        await client.call("a:echo")
+        is_made.set()
+        assert (await client.result("tools/list"))["tools"]
+        assert not cancelled_answer.done()
+
+
+async def test_a_list_that_is_made_when_the_pipe_is_closed_gets_an_error(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def made(_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
+    async with connected(sides.fast.app) as client:
+        await client.call("a:echo")
+        monkeypatch.setattr(sides.fast.app._directory, "made", made)
+        _, answer = client.begin("tools/list")
+    assert answer.result()["error"]["message"] == cut_off().error.message
+
+
 async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    monkeypatch.setattr(http, "_CHUNK", 1)
+    monkeypatch.setattr(long_texts, "_CHUNK", 1)
     running = sides.fast.app._backend.places.slots
     read, is_reading = asyncio.Event(), asyncio.Event()
     sent: list[bytes] = []

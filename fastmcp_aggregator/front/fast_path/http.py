@@ -9,9 +9,8 @@ answer; the call that was begun goes along in its scope.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextvars import Context
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,11 +24,10 @@ from msgspec import Raw
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import CALLS, KIND_OF_LIST, Declined, FastPath, Sender, TakesTurns
+from fastmcp_aggregator.front.fast_path.path import CALLS, Declined, FastPath, Sender, TakesTurns
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
@@ -38,12 +36,11 @@ from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.long_texts import LongText
 from fastmcp_aggregator.relay.live_clients import LiveClients
 
 ANSWER_TIMEOUT = 0.25
 """Seconds that an answer may take to be the only thing in its response."""
-_CHUNK = 256 * 1024
-"""Bytes of a long list that are sent in one turn, at least."""
 _UNUSUAL = frozenset({b"origin", b"content-encoding", b"transfer-encoding", b"last-event-id", b"expect"})
 """Headers with which a request is left to the transport."""
 _PROTOCOL_PREFIX = b"mcp-"
@@ -86,7 +83,7 @@ class FastEndpoint:
             await self._app(scope, receive, send)
             return
         try:
-            response = await (exchange.response if exchange.long is None else exchange.long_list(exchange.long))
+            response = await (exchange.response if exchange.long is None else exchange.long)
             if response is None:
                 await self._app({**scope, SCOPE_KEY: [exchange.fast]}, receive, send)
             else:
@@ -178,8 +175,8 @@ class Exchange:
     ) -> None:
         """`session` is released when the request is over."""
         self.fast: FastCall | None = None
-        self.long: raw_json.RequestLine | None = None
-        """A request for a list that takes longer than a turn."""
+        self.long: Awaitable[LongText | None] | None = None
+        """The response with a list that takes longer than a turn; None of it: as below."""
         self.response = Reply()
         """The response; None: the transport is to serve the request."""
         self._fast_path = fast_path
@@ -193,9 +190,9 @@ class Exchange:
         self._request_id = request.id
         if request.method not in CALLS:
             try:
-                result = self._fast_path.reply(request, self._sender, at_once=False)
+                result = self._fast_path.reply(request, self._sender)
             except TakesTurns:
-                self.long = request
+                self.long = self._fast_path.long_list(request, self._sender, self.encoded)
                 return True
             if result is not None:
                 self._resolve(self.encoded(result))
@@ -203,15 +200,7 @@ class Exchange:
         self.fast = self._fast_path.begin(request, self, self._sender)
         return self.fast is not None
 
-    async def long_list(self, request: raw_json.RequestLine) -> LongResponse | None:
-        """The response to a request for such a list; None: the transport is to serve the request."""
-        found = await self._fast_path.long_list(request, self._sender)
-        if found is None:
-            return None
-        result, parts = found
-        return LongResponse.of(self.encoded(result), SPECS[KIND_OF_LIST[request.method]].list_key, parts)
-
-    async def send(self, response: bytes | LongResponse, scope: Scope, send: Send) -> None:
+    async def send(self, response: bytes | LongText, scope: Scope, send: Send) -> None:
         """Send a response; a long one by and by, as it is read."""
         headers = [_JSON, *self.headers()]
         if isinstance(response, bytes) and WHOLE_RESPONSE in scope.get("extensions", ()):
@@ -326,36 +315,6 @@ class Reply:
         if self._is_cancelled:
             raise asyncio.CancelledError
         return self._response
-
-
-@dataclass(frozen=True, slots=True)
-class LongResponse:
-    """A response with a long list, whose parts are joined as they are sent."""
-
-    head: bytes
-    parts: Sequence[bytes]
-    tail: bytes
-
-    @classmethod
-    def of(cls, encoded: bytes, key: str, parts: Sequence[bytes]) -> LongResponse:
-        """Of a response whose list, which is under a key, is empty. In a JSON text `"key":[` can stand nowhere else."""
-        head, mark, tail = encoded.partition(b'"%s":[' % key.encode())
-        return cls(head + mark, parts, tail)
-
-    def __len__(self) -> int:
-        return len(self.head) + sum(map(len, self.parts)) + max(0, len(self.parts) - 1) + len(self.tail)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Its text, in pieces that are sent at once."""
-        chunk = bytearray(self.head)
-        for number, part in enumerate(self.parts):
-            chunk += b"," * bool(number)
-            for start in range(0, len(part), _CHUNK):
-                chunk += part[start : start + _CHUNK]
-                if len(chunk) >= _CHUNK:
-                    yield bytes(chunk)
-                    chunk.clear()
-        yield bytes(chunk) + self.tail
 
 
 class JsonExchange(Exchange):

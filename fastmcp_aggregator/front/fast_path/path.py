@@ -46,6 +46,7 @@ from fastmcp_aggregator.naming.rules import NameRule
 from fastmcp_aggregator.observability.telemetry import is_tracing
 from fastmcp_aggregator.protocol import methods, raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.protocol.long_texts import LongText
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable
@@ -72,6 +73,8 @@ _LOOK_EVERY = 1.0
 """Seconds after which it is looked again whether spans are collected."""
 _MOST_AT_ONCE = 1024 * 1024
 """Bytes of a list that is sent in one turn."""
+Encoded = Callable[[Result], bytes]
+"""Encodes a response with this result, whose parts may be undecoded."""
 
 
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
@@ -168,21 +171,18 @@ class FastPath:
             self._count_declined(why)
             return None
 
-    def reply(self, request: raw_json.RequestLine, sender: Sender, *, at_once: bool = True) -> Result | None:
+    def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
         """The result of a request that needs no child; None: it is another, or declined.
 
         Raises:
-            TakesTurns: it is left to `long_list`, if it need not be had `at_once`.
+            TakesTurns: it is left to `long_list`.
         """
         if request.method not in KIND_OF_LIST and request.method != PING:
             return None
         try:
             self._require_usual()
             raw_json.read_id(request.id)
-            if request.method in KIND_OF_LIST:
-                result = self._listed(request, sender, at_once=at_once)
-            else:
-                result = _pong(request, sender)
+            result = self._listed(request, sender) if request.method in KIND_OF_LIST else _pong(request, sender)
         except TakesTurns:
             raise
         except Exception as why:
@@ -206,54 +206,49 @@ class FastPath:
             logger.debug("the full path is to serve a request", exc_info=why)
             self._counts.declined["unexpected"] += 1
 
-    def listed(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
-        """The result of a request for a list, not counted; None: it is declined."""
+    async def long_list(self, request: raw_json.RequestLine, sender: Sender, encoded: Encoded) -> LongText | None:
+        """The response to such a request, which is `encoded` from its result; None: it is declined."""
         try:
-            self._require_usual()
-            return self._listed(request, sender)
-        except (Declined, *raw_json.Malformed):
-            return None
-
-    async def long_list(self, request: raw_json.RequestLine, sender: Sender) -> tuple[Result, list[bytes]] | None:
-        """The result of such a request but for what is listed, and the parts of that, if it is sent in several turns;
-        None: it is declined.
-
-        The list is made by and by: others go on meanwhile.
-        """
-        kind = KIND_OF_LIST[request.method]
-        try:
-            self._require_usual()
-            raw_json.read_id(request.id)
-            await self._directory.ready()
-            rule = self._rule_of_list(request, sender)
-
-            def texts(table: RouteTable) -> Iterator[bytes]:
-                return table.texts_of_each(kind, rule, is_modern=sender.is_modern)
-
-            table = await self._directory.made(
-                lambda table: chain(table.steps(kind, rule, is_modern=sender.is_modern), texts(table))
-            )
-            parts = list(filter(None, texts(table)))
-            if sum(map(len, parts)) <= _MOST_AT_ONCE:
-                items, parts = table.listing_as_json(kind, rule, is_modern=sender.is_modern), []
-            else:
-                items = Raw(b"[]")
+            response = await self.listed(request, sender, encoded)
         except Exception as why:
             self._count_declined(why)
             return None
         self._counts.answered += 1
-        return self._list_result(request.method, items, table, sender), parts
+        return response
 
-    def _listed(self, request: raw_json.RequestLine, sender: Sender, *, at_once: bool = True) -> Result:
-        if not at_once and self._directory.is_same_for_all and not self._directory.is_ready:
+    async def listed(self, request: raw_json.RequestLine, sender: Sender, encoded: Encoded) -> LongText:
+        """The same, not counted. The list is made by and by: others go on meanwhile.
+
+        Raises:
+            Exception: it is declined.
+        """
+        kind = KIND_OF_LIST[request.method]
+        self._require_usual()
+        raw_json.read_id(request.id)
+        await self._directory.ready()
+        rule = self._rule_of_list(request, sender)
+
+        def texts(table: RouteTable) -> Iterator[bytes]:
+            return table.texts_of_each(kind, rule, is_modern=sender.is_modern)
+
+        table = await self._directory.made(
+            lambda table: chain(table.steps(kind, rule, is_modern=sender.is_modern), texts(table))
+        )
+        parts = list(filter(None, texts(table)))
+        if sum(map(len, parts)) <= _MOST_AT_ONCE:
+            items, parts = table.listing_as_json(kind, rule, is_modern=sender.is_modern), []
+        else:
+            items = Raw(b"[]")
+        result = self._list_result(request.method, items, table, sender)
+        return LongText.of(encoded(result), SPECS[kind].list_key, parts)
+
+    def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
+        if self._directory.is_same_for_all and not self._directory.is_ready:
             raise TakesTurns
         kind, rule, table = KIND_OF_LIST[request.method], self._rule_of_list(request, sender), self._directory.table
-        if not at_once and not table.has_text(kind, rule, is_modern=sender.is_modern, within=_MOST_AT_ONCE):
+        if not table.has_text(kind, rule, is_modern=sender.is_modern, within=_MOST_AT_ONCE):
             raise TakesTurns
-        try:
-            items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
-        except ValueError:
-            raise Declined("list") from None
+        items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
         return self._list_result(request.method, items, table, sender)
 
     def _rule_of_list(self, request: raw_json.RequestLine, sender: Sender) -> NameRule:

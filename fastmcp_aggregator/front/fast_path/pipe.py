@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Set
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ from mcp_types import RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
-from fastmcp_aggregator.front.fast_path.path import CALLS, FastPath, Sender
+from fastmcp_aggregator.front.fast_path.path import CALLS, FastPath, Sender, TakesTurns
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -57,6 +58,8 @@ class PipeFront:
         self.calls: dict[RequestId, FastCall] = {}
         """Those that are on the fast path."""
         self._taken_over: dict[RequestId, FastCall] = {}
+        self._lists: dict[RequestId, tuple[_Line, asyncio.Task[None]]] = {}
+        """Requests for lists that take several turns."""
 
     def attach(self, pipe: PipeEnds) -> None:
         self._pipe = pipe
@@ -98,9 +101,7 @@ class PipeFront:
         if key in pipe.conversation.open:
             return False  # the full path refuses it
         origin = _Line(self, pipe, key, line, request.id)
-        is_call = request.method in CALLS
-        if not is_call and pipe.has_room and (result := self._path.reply(request, sender)) is not None:
-            origin.send(origin.encoded(result))
+        if request.method not in CALLS and pipe.has_room and self._reply(request, sender, origin):
             return True
         fast = self._path.begin(request, origin, sender)
         if fast is None:
@@ -111,6 +112,29 @@ class PipeFront:
                 self.calls[key] = fast
         return True
 
+    def _reply(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> bool:
+        """Whether a request is answered that needs no child, now or after some turns."""
+        try:
+            result = self._path.reply(request, sender)
+        except TakesTurns:
+            origin.pipe.conversation.began(origin.key)
+            listing = asyncio.create_task(self._list(request, sender, origin), name="list")
+            self._lists[origin.key] = origin, listing
+            return True
+        if result is not None:
+            origin.send(origin.encoded(result))
+        return result is not None
+
+    async def _list(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> None:
+        """Answer a request for such a list, or leave it to the full path."""
+        with self._path.in_flight.track():
+            response = await self._path.long_list(request, sender, origin.encoded)
+        del self._lists[origin.key]
+        if response is not None and origin.has_room:
+            origin.send(response.whole())
+        else:
+            origin.pipe.read_again(origin.key, origin.line)
+
     def resume(self, request_id: RequestId) -> FastCall | None:
         """Pop the call that the full path has taken over, by its request id."""
         return self._taken_over.pop(coerce_request_id(request_id), None)
@@ -120,6 +144,8 @@ class PipeFront:
         # What was taken over is found all the same when its line is read again, or it would be sent anew.
         if (fast := self.calls.pop(key, None) or self._taken_over.get(key)) is not None:
             fast.abandon()
+        elif (listing := self._lists.pop(key, None)) is not None:
+            listing[1].cancel()
 
     def taken_over(self, key: RequestId, fast: FastCall) -> None:
         """The full path is to serve a call."""
@@ -132,6 +158,10 @@ class PipeFront:
             if not fast.is_over:
                 fast.abandon()
                 fast.origin.refuse(errors.cut_off())
+        for origin, listing in self._lists.values():
+            listing.cancel()
+            origin.refuse(errors.cut_off())
+        self._lists.clear()
         self.calls.clear()
         self._taken_over.clear()
 
