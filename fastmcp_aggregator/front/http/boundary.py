@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -44,6 +45,7 @@ from fastmcp_aggregator.front.http.gate import (
 )
 from fastmcp_aggregator.front.wire.errors import unexpected
 from fastmcp_aggregator.observability.telemetry import is_tracing
+from fastmcp_aggregator.protocol.long_texts import LongResult
 
 
 class EndableWork:
@@ -342,3 +344,28 @@ class Sending:
             kind == "http.response.body" and not message.get("more_body", False)
         )
         await self._send(message)
+
+
+@dataclass(eq=False, slots=True)
+class SendingInPieces:
+    """The sending side of a response, by which a long result goes out in pieces."""
+
+    _send: Send
+    long: LongResult | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def send(self, message: Message) -> None:
+        async with self._lock:  # or a ping of the stream would come between the pieces
+            if self.long is None:
+                await self._send(message)
+            elif message["type"] == "http.response.start":
+                headers = [header for header in message["headers"] if header[0] != b"content-length"]
+                await self._send({**message, "headers": headers})
+            elif (text := self.long.put_into(message.get("body", b""))) is None:
+                await self._send(message)
+            else:
+                for chunk in text.chunks():
+                    await self._send({**message, "body": chunk, "more_body": True})
+                    await asyncio.sleep(0)
+                await self._send({**message, "body": b""})
+                self.long = None

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -36,6 +36,8 @@ from fastmcp_aggregator.front.http.resume.event_store import (
     ResumableRequest,
 )
 from fastmcp_aggregator.front.http.resume.resumption import resume
+from fastmcp_aggregator.protocol import raw_json
+from fastmcp_aggregator.protocol.long_texts import LONG, LongResult
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
 BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
@@ -148,17 +150,32 @@ class NoBody:
         return message
 
 
+class Sender(Protocol):
+    """Sends a response, with a long result where something else stands for it."""
+
+    long: LongResult | None
+
+    async def send(self, message: Message) -> None: ...
+
+
 class Disconnects:
     """An ASGI layer that cancels the work inside of `cancel_on_disconnect` when a client has left for good.
 
     With `events`, the event store of the app, a legacy client can come back for an answer, and has `wait` seconds for
-    it each time.
+    it each time. With a `sender`, long results are encoded once; nobody else may see the app's responses before it.
     """
 
-    def __init__(self, app: ASGIApp, events: KeptEvents | None = None, wait: float = 0.0) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        events: KeptEvents | None = None,
+        wait: float = 0.0,
+        sender: Callable[[Send], Sender] | None = None,
+    ) -> None:
         self._app = app
         self._events = events
         self._wait = wait
+        self._sender = sender
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"] if scope["type"] == "http" else None
@@ -168,9 +185,10 @@ class Disconnects:
             await self._app(scope, receive, send)
         else:
             with self._resumable(scope) as resumable:
-                connection = _Connection(receive, resumable)
+                sender = None if self._sender is None else self._sender(send)
+                connection = _Connection(receive, resumable, sender)
                 try:
-                    await self._serve(scope, connection, send)
+                    await self._serve(scope, connection, send if sender is None else sender.send)
                 except asyncio.CancelledError:
                     connection.work.cancel()  # nobody is to have the answer
                     raise
@@ -211,7 +229,7 @@ async def cancel_on_disconnect(ctx: ServerRequestContext[Any, Any], call_next: C
     if connection is None or ctx.request_id is None:
         return await call_next(ctx)
     with connection.work, _streamed(ctx, connection.resumable.stream) as streamed:
-        return await call_next(streamed)
+        return connection.shortened(await call_next(streamed))
     raise MCPError(CONNECTION_CLOSED, "the client has left, and did not come back in time")
 
 
@@ -238,10 +256,11 @@ def _streamed(
 class _Connection:
     """The receiving side of one request's connection. `work` is cancelled when the client leaves for good."""
 
-    def __init__(self, receive: Receive, resumable: ResumableRequest) -> None:
+    def __init__(self, receive: Receive, resumable: ResumableRequest, sender: Sender | None) -> None:
         self.work = anyio.CancelScope()
         self.resumable = resumable
         self._receive = receive
+        self._sender = sender
         self._watching: asyncio.Task[Message] | None = None
         self._is_closed = False
 
@@ -255,6 +274,21 @@ class _Connection:
         if not message.get("more_body", False):
             self._watching = asyncio.create_task(self._watch(), name="client disconnect")
         return message
+
+    def shortened(self, result: HandlerResult) -> HandlerResult:
+        """The result, or what stands for it until it is sent: the transport would encode it up to three times more."""
+        if self._sender is None:
+            return result
+        try:
+            encoded = raw_json.encode(result)
+        except (*raw_json.Malformed, TypeError, OverflowError):
+            return result
+        if len(encoded) <= LONG:
+            return result
+        long = LongResult.of(encoded)
+        if not self._is_closed:
+            self._sender.long = long
+        return long.as_result()
 
     async def close(self) -> None:
         self._is_closed = True

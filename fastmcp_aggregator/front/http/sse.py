@@ -110,11 +110,11 @@ class _Session:
             raise
         return over
 
-    async def events(self, endpoint: str) -> AsyncIterator[dict[str, str]]:
+    async def events(self, endpoint: str) -> AsyncIterator[dict[str, str] | bytes]:
         """What is sent on the stream. When the next event is asked for, the one before has been sent."""
         yield {"event": "endpoint", "data": f"{endpoint}?session_id={self.id}"}
         async for item in self._outgoing:
-            yield {"event": "message", "data": encode(item.message).decode()[:-1]}
+            yield b"event: message\ndata: " + encode(item.message) + b"\n"
             if isinstance(item.message, JSONRPCResponse | JSONRPCError):
                 self._settle(item.message.id)
 

@@ -40,6 +40,8 @@ from mcp_types import (
 )
 from starlette.types import Scope
 
+from fastmcp_aggregator.protocol.long_texts import KEY, LongResult
+
 _EVENT_LIMIT = 1000
 """Events kept of one stream, at most; then the oldest are dropped."""
 _ANSWER_BOUND = 1.0
@@ -350,9 +352,12 @@ def is_of_answer(event_id: str) -> bool:
 def _encoded(message: JSONRPCMessage) -> bytes | None:
     """As the SDK sends it; None if that is impossible."""
     try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        text = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
     except ValueError:
         return None
+    long = message.result.get(KEY) if isinstance(message, JSONRPCResponse) else None
+    whole = long.put_into(text) if isinstance(long, LongResult) else None
+    return text if whole is None else whole.whole()
 
 
 def header(scope: Scope, wanted: bytes) -> bytes | None:

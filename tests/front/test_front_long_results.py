@@ -1,0 +1,124 @@
+"""Long results over HTTP on the full path: encoded once, and sent in pieces, whatever carries them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx2
+import pytest
+from mcp_types import JSONRPCResponse
+from starlette.middleware import Middleware
+from support.harness import config, lean
+from support.memory import build_aggregator
+from support.serving import served
+from support.wire import text_of
+
+from fastmcp_aggregator.front.http.boundary import SendingInPieces
+from fastmcp_aggregator.front.http.connection import Disconnects, _Connection
+from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
+from fastmcp_aggregator.protocol.long_texts import LongResult
+
+TEXT = 'Grün sagte: "ja"\n' * 60_000
+PIECE = 512 * 1024
+RESULT = {"content": [{"type": "text", "text": TEXT}]}
+
+
+class Seen:
+    """An ASGI layer that keeps what is sent."""
+
+    bodies: list[bytes]
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def seen(message: Any) -> None:
+            self.bodies.append(message.get("body", b""))
+            await send(message)
+
+        await self.app(scope, receive, seen)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_seen_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Seen, "bodies", [], raising=False)
+
+
+@pytest.mark.parametrize("reconnect_wait", [0, 30])
+@pytest.mark.parametrize("way", ["legacy", "modern", "json"])
+async def test_a_long_answer_is_sent_in_pieces(way: str, reconnect_wait: float) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=False, reconnect_wait=reconnect_wait)
+    async with served(Seen(app.http_app(path="/mcp"))) as front:
+        if way == "json":
+            async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+                params = {"name": "a:echo", "arguments": {"text": TEXT}}
+                answer = text_of((await http.post(f"{front.url}/tools/call", json=params)).json())
+        else:
+            answer = await (await front.connect(modern=way == "modern")).call("a:echo", text=TEXT)
+    assert answer["arguments"] == {"text": TEXT}
+    assert max(map(len, Seen.bodies)) <= PIECE
+    assert sum(map(len, Seen.bodies)) > 2 * PIECE
+
+
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_layer_of_the_embedding_program_sees_the_answer_itself(modern: bool) -> None:
+    app = build_aggregator(config(a=lean()), fast_path=False)
+    async with served(app, middleware=[Middleware(Seen)]) as front:
+        answer = await (await front.connect(modern=modern)).call("a:echo", text=TEXT)
+    assert answer["arguments"] == {"text": TEXT}
+    assert sum(map(len, Seen.bodies)) > 2 * PIECE
+
+
+async def test_what_is_kept_for_a_client_that_comes_back_is_the_answer_itself() -> None:
+    long, events = LongResult.of(json.dumps(RESULT).encode()), KeptEvents(30)
+    event_id = await events.store_event("1", JSONRPCResponse(jsonrpc="2.0", id=1, result=long.as_result()))
+    found = events.logs.find(event_id)
+    assert found is not None
+    [(_, data)] = found[0].after(-1)
+    assert json.loads(data) == {"jsonrpc": "2.0", "id": 1, "result": RESULT}
+
+
+async def test_nothing_else_is_sent_between_the_pieces() -> None:
+    """The stream's pings would make another event of it."""
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+        await asyncio.sleep(0)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        connection = next(value for value in scope.values() if isinstance(value, _Connection))
+        shortened = json.dumps(connection.shortened(RESULT), separators=(",", ":")).encode()
+        event = asyncio.create_task(
+            send({"type": "http.response.body", "body": b"<%s>" % shortened, "more_body": True})
+        )
+        await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b": ping"})
+        await event
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    await Disconnects(app, sender=SendingInPieces)({"type": "http", "method": "POST"}, receive, send)
+    whole = b"".join(sent)
+    assert whole.endswith(b"}>: ping")
+    assert json.loads(whole[1:-7]) == RESULT
+    assert len(sent) > 3
+
+
+@pytest.mark.parametrize("result", [None, {"text": "short"}, {"text": "\ud800" * PIECE}, {"text": TEXT, "x": object()}])
+async def test_nothing_stands_for_what_is_short_or_cannot_be_encoded(result: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        connection = next(value for value in scope.values() if isinstance(value, _Connection))
+        assert connection.shortened(result) is result
+        await send({"type": "http.response.body", "body": b"as it is"})
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await Disconnects(app, sender=SendingInPieces)({"type": "http", "method": "POST"}, asyncio.Event().wait, send)
+    assert sent == [{"type": "http.response.body", "body": b"as it is"}]
