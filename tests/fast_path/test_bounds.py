@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from support.serving import served
 
 from fastmcp_aggregator.front.fast_path import http, path
 from fastmcp_aggregator.library_internals import HeldSession
+from fastmcp_aggregator.protocol import raw_json
 
 
 @pytest.mark.parametrize("size", [0, 50_000])
@@ -43,6 +45,14 @@ async def test_calls_that_are_answered_leave_no_iterators_behind(is_modern: bool
             await client.call("a:echo")
         assert app._backend.path_counts.answered == answered + 200
         assert iterators() - before < 20
+
+
+@pytest.mark.parametrize("count", [100, 5000])
+def test_a_request_whose_numbers_take_long_to_decode_is_declined(count: int) -> None:
+    numbers = b",".join([b"1.%s5e-300" % (b"7" * 70)] * count)
+    line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"x":[%s]}}}' % numbers
+    with pytest.raises(raw_json.Malformed) if count > 1000 else nullcontext():
+        raw_json.read_request(line)
 
 
 def fail(*_: Any, **__: Any) -> Any:

@@ -14,6 +14,7 @@ from test_odd_answers import answer_with, is_quiet
 import fastmcp_aggregator
 from fastmcp_aggregator.children.session.direct import PipeRequests
 from fastmcp_aggregator.children.session.parts import LONG
+from fastmcp_aggregator.protocol import raw_json
 
 TEXT = 'She said: "grün [1, 2]"\n' * (LONG // 20)
 CONTENT: dict[str, Any] = {
@@ -25,6 +26,7 @@ CONTENT: dict[str, Any] = {
     "of no kind": {"x": TEXT, "uri": 7},
 }
 
+NUMBER = b"1.%s5e-300" % (b"7" * 70)
 QUOTES = 'ü"' * (2 * LONG)
 """As JSON it takes several turns to look at."""
 
@@ -85,6 +87,38 @@ async def test_others_have_turns_while_a_long_answer_is_worked_on(
         assert "result" in await asyncio.wait_for(sent, PATIENCE)
     assert len(turns) == 1
     assert turns[0] >= len(result) // LONG - 3 if b"\\" in result else turns[0] >= 2
+
+
+@pytest.mark.parametrize("count", [2000, 20_000])
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"content":[],"_meta":{"x":[%s]}}',
+        b'{"content":[{"type":"text","text":"x","uri":"demo://x","_meta":{"x":[%s]}}]}',
+    ],
+    ids=["the result's", "an item's"],
+)
+async def test_numbers_that_msgspec_takes_long_for_are_read_by_the_other_parser(
+    result: bytes, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 µs each, where their digits lie between two floats."""
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    decoded: list[int] = []
+    decode = raw_json.decode
+
+    def counted(part: Any) -> Any:
+        decoded.append(bytes(part).count(NUMBER))
+        return decode(part)
+
+    monkeypatch.setattr(raw_json, "decode", counted)
+    async with app, connected(app) as client:
+        await client.call("a:echo")
+        answer_with(scripts, result % b",".join([NUMBER] * count))
+        answer = await client.result("tools/call", {"name": "a:echo", "arguments": {}})
+        is_quiet(app)
+    assert json.dumps(answer).count(repr(float(NUMBER))) == count
+    assert max(decoded) < 2000
 
 
 async def test_a_long_answer_to_a_call_that_is_cancelled_meanwhile_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

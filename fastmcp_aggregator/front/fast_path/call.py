@@ -263,9 +263,10 @@ def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, 
             looked_at.append(part)
     for name in looked_at:
         text = raw_json.bytes_of(parts[name])
-        if len(text) > ANSWER_PARTS_LIMIT and is_too_large(text):
+        is_short = len(text) <= ANSWER_PARTS_LIMIT
+        if not is_short and is_too_large(text):
             raise Unusual
-        result[name] = raw_json.decode(text)
+        result[name] = raw_json.decode(text) if is_short else raw_json.decode_as_read(text)
     is_modern = call.caller.is_modern
     if result.get("resultType") == "task" or (result.get("resultType") == "input_required" and not is_modern):
         raise Unusual
