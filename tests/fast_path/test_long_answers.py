@@ -12,8 +12,9 @@ from support.memory import scripted
 from test_odd_answers import answer_with, is_quiet
 
 import fastmcp_aggregator
-from fastmcp_aggregator.children.session.direct import PipeRequests
+from fastmcp_aggregator.children.session.direct import DirectRequest, PipeRequests
 from fastmcp_aggregator.children.session.parts import LONG
+from fastmcp_aggregator.front.fast_path import call
 from fastmcp_aggregator.protocol import raw_json
 
 TEXT = 'She said: "grün [1, 2]"\n' * (LONG // 20)
@@ -119,6 +120,39 @@ async def test_numbers_that_msgspec_takes_long_for_are_read_by_the_other_parser(
         is_quiet(app)
     assert json.dumps(answer).count(repr(float(NUMBER))) == count
     assert max(decoded) < 2000
+
+
+async def test_others_have_turns_while_the_full_path_decodes_a_long_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    turns = 0
+    adopted = DirectRequest.adopted
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def counted(request: DirectRequest, *args: Any) -> Any:
+        task = asyncio.create_task(others())
+        try:
+            return await adopted(request, *args)
+        finally:
+            task.cancel()
+
+    def unusual(*_: Any, **__: Any) -> Any:
+        raise call.Unusual
+
+    monkeypatch.setattr(DirectRequest, "adopted", counted)
+    monkeypatch.setattr(call, "shaped", unusual)
+    async with app, connected(app) as client:
+        await client.call("a:echo")
+        turns = 0
+        answer_with(scripts, json.dumps({"content": [CONTENT["text"]]}).encode())
+        answer = await client.result("tools/call", {"name": "a:echo", "arguments": {}})
+    assert answer["content"] == [CONTENT["text"]]
+    assert turns == 2
 
 
 async def test_a_long_answer_to_a_call_that_is_cancelled_meanwhile_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,12 @@ class DirectRequest:
                 text = raw_json.encode(result)
                 if is_too_large(text) if self.has_many_parts is None else self.has_many_parts:
                     raise MCPError(INTERNAL_ERROR, TOO_MANY_PARTS)
+                is_long = len(text) > LONG
+                if is_long:
+                    await asyncio.sleep(0)  # others go first: that took milliseconds, and so does the next step
                 decoded: dict[str, Any] = raw_json.decode_as_read(text)
+                if is_long:
+                    await asyncio.sleep(0)
                 return decoded
             case result:
                 assert result is not None
