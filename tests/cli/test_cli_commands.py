@@ -91,10 +91,11 @@ def test_check_of_thirty_servers_fits_on_a_screen(run: Run) -> None:
     missing = {f"m{number}": {"command": f"missing-{number}"} for number in range(12)}
     unset = {f"v{number}": {"command": sys.executable, "args": [f"$TEST_UNSET_{number}"]} for number in range(12)}
     ended = run("check", "--no-strict", **unpinned, **missing, **unset, **{"odd.key": lean()})
+    assert all(name in run("check", "--all", **unpinned).out for name in unpinned)
     told = ended.out.splitlines()
     assert len(told) <= 24
-    every = ", ".join(unpinned)
-    assert f"  the package has no version, so each start may run another one: {every}" in told
+    some = "u0, u1, u2, u3, u4, u5, u6 and 13 more"
+    assert f"  the package has no version, so each start may run another one: {some}" in told
     assert "Names that some clients see changed or shortened: those of odd.key" in told
     assert told.index("Errors:") < told.index("To decide:")
     assert any(line.startswith("  … and ") for line in told)
@@ -157,7 +158,7 @@ def test_check_says_where_a_file_is_wrong_and_that_there_may_be_more(run: Run, t
     assert "2 problems" in ended.err
     assert '$.mcpServers["a:b"] (line 1): the name of a server must not contain `:`' in ended.err
     assert "$.mcpServers.c.command (line 1): must be a string" in ended.err
-    assert ended.err.endswith("\nWhat else there is to find is looked for once this is mended.\n")
+    assert ended.err.endswith("\nMore is checked once this is fixed.\n")
 
 
 @pytest.mark.parametrize("command", [["check"], ["check", "--connect"], ["list"], ["call", "a:echo"]])
@@ -306,6 +307,13 @@ def test_check_says_nothing_of_logins_of_servers_that_are_not_there(run: Run, tm
     ended = run("check", "--settings", str(tmp_path / "settings.json"), good=lean())
     assert "logins" not in ended.out
     assert not ended.out.endswith("\n\n")
+
+
+def test_check_names_some_of_many_servers(run: Run) -> None:
+    out = run("check", **{f"odd.{number}": {**lean(), "cwd": "."} for number in range(40)}).out
+    some = "odd.0, odd.1, odd.2, odd.3, odd.4, odd.5, odd.6 and 33 more\n"
+    assert f"\nWith `attach`, not shared by all clients: {some}" in out
+    assert f"those of {some}" in out
 
 
 def test_check_tells_which_servers_are_not_shared_and_why(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -422,7 +422,7 @@ def test_the_file_to_write_missing_values_into_is_named(run: Run, here: Machine)
     put(here.project / "mcp.json", json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "${TEST_UNSET}"}}}}))
     put(here.project / "sec.env", "TEST_UNSET=\n")
     ended = run("install", "zed", "--config", "mcp.json", "--env-file", "sec.env", "--yes")
-    assert "Write their values into sec.env; without them, these fail: a." in ended.err
+    assert "Write the values into sec.env; without them, these fail: a." in ended.err
 
 
 # install and uninstall
@@ -517,6 +517,7 @@ def test_paths_of_this_machine_in_the_file_of_a_project_are_told(run: Run, here:
         told = run(*line, "--client-config", ".mcp.json").err
         assert f"warning: {here.project / '.mcp.json'} is a project's file, but " in told
         assert f"{here.project / 'mcp.json'} and the PATH are of this machine" in told
+        assert "close it first" not in told  # it is another file that Claude Code writes
 
 
 @pytest.mark.process

@@ -14,7 +14,7 @@ from typing import Any
 import fastmcp_aggregator as package
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.cli.output.findings import at_most, findings_in_brief, findings_in_full
+from fastmcp_aggregator.cli.output.findings import at_most, findings_in_brief, findings_in_full, named
 from fastmcp_aggregator.cli.output.name_report import (
     ClientGroup,
     accepted_by,
@@ -120,7 +120,7 @@ def _tell_refusal(error: ConfigError, lines: Sequence[int | None]) -> None:
     ]
     tell(str(ConfigError(error.source, places)), logging.ERROR)
     if error.code != "file_not_found":
-        tell("What else there is to find is looked for once this is mended.")
+        tell("More is checked once this is fixed.")
 
 
 def _counted(problems: Sequence[ConfigProblem]) -> str:
@@ -234,10 +234,10 @@ def _in_brief(checked: _Checked, fine: str) -> Iterator[str]:
     yield from _groups(checked.named_groups)
     others = [key for key, decision in checked.decisions.items() if decision.isolation != "shared"]
     if others:
-        yield f"{checked.not_shared} {', '.join(others)}"
+        yield f"{checked.not_shared} {named(others)}"
     changed = [key for key in servers if any(notes(group.rule, key) for group in checked.clients)]
     if changed:
-        yield f"Names that some clients see changed or shortened: those of {', '.join(changed)}"
+        yield f"Names that some clients see changed or shortened: those of {named(changed)}"
     yield from findings_in_brief(findings, source) if findings else [fine]
     yield "More of all this, the names that each client sees, and the programs: --all"
 

@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
         if change.before == change.after:
             _tell(options, client, change, None)
             return FINE
-        if client.before and not options.json:
-            say(f"{client.label}: {client.before}")
+        if not options.json:
+            _tell_what_comes_first(client, path)
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -96,12 +96,11 @@ def run_uninstall(options: argparse.Namespace) -> int:
     while True:
         change, is_exact = removal(client, path, options.name)
         if change.before == change.after:
-            say(f"{path} has no server {options.name!r}; if it is called otherwise there, give --name NAME")
+            say(f"{path} has no server {options.name!r}; if the entry has another name there, give --name NAME")
             return FAILED
         if not options.json:
             put_diff(shown_diff(change, client, _own(client, entries_of(client, change.before, path)[options.name])))
-            if client.before:
-                say(f"{client.label}: {client.before}")
+            _tell_what_comes_first(client, path)
         if not _allowed(options, f"Write {path}?"):
             return FAILED
         try:
@@ -211,12 +210,17 @@ def _show(
         advice = (
             "Write NAME=VALUE lines into a file, and give it with --env-file FILE"
             if env_file is None
-            else f"Write their values into {env_file}"
+            else f"Write the values into {env_file}"
         )
         say(
             f"warning: the config needs {', '.join(sorted(set().union(*unset.values())))}, which {client.label} has "
             f"only if it is started from a shell that has. {advice}; without them, these fail: {', '.join(unset)}."
         )
+
+
+def _tell_what_comes_first(client: ClientConfig, path: Path) -> None:
+    if client.before and not client.is_of_project(path, this_machine()):
+        say(f"{client.label}: {client.before}")
 
 
 def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:

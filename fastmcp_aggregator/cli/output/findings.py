@@ -8,6 +8,7 @@ from fastmcp_aggregator.doctor.findings import Finding
 
 _HEADINGS = {"error": "Errors:", "warning": "To decide:", "note": "Notes:"}
 _BRIEF = 10
+_MOST_NAMED = 8
 
 
 def findings_in_brief(findings: Iterable[Finding], source: str) -> Iterator[str]:
@@ -40,11 +41,17 @@ def at_most(lines: Sequence[str]) -> list[str]:
     return [*lines] if len(lines) <= _BRIEF else [*lines[: _BRIEF - 1], f"  … and {len(lines) - _BRIEF + 1} more"]
 
 
+def named(keys: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(keys) - _MOST_NAMED + 1} more"
+    return ", ".join(keys) if len(keys) <= _MOST_NAMED else f"{', '.join(keys[: _MOST_NAMED - 1])}{more}"
+
+
 def _line(same: Sequence[Finding], source: str) -> str:
     first, servers = same[0], list(dict.fromkeys(each.server for each in same if each.server is not None))
     if len(same) > 1:
-        named = servers if first.severity != "error" else [_in_line(each) for each in same]
-        return f"  {first.common or first.message}: {', '.join(named)}"
+        told = named(servers) if first.severity != "error" else ", ".join(map(_in_line, same))
+        return f"  {first.common or first.message}: {told}"
     place = f" ({_place(first, source)})" if first.path is not None else ""
     return f"  {f'{servers[0]}: ' if servers else ''}{first.message}{place}"
 
