@@ -133,6 +133,7 @@ MORE = {"import": "clients", "install": "clients", "uninstall": "clients", "new"
 @pytest.mark.parametrize("command", PARSERS)
 def test_every_command_is_described_with_all_its_options(command: str) -> None:
     assert re.search(rf"^## .*\b{command}\b", page("command-line"), re.MULTILINE)
+    assert re.search(rf"^fastmcp-aggregator \[?{command}\b", page("command-line").partition("## ")[0], re.MULTILINE)
     about = page("command-line") + (page(MORE[command]) if command in MORE else "")
     options = {option for action in PARSERS[command]._actions for option in action.option_strings}
     assert not {option for option in options if option.startswith("--") and not re.search(rf"{option}\b", about)}
