@@ -151,10 +151,21 @@ async def remote_server(port: int) -> AsyncIterator[None]:
     arguments = ["-c", program, json.dumps(config(deep=lean())), str(port)]
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
     try:
+        await until_answered(lambda: is_connected(port), bool)
         yield
     finally:
         process.kill()
         await process.wait()
+
+
+async def is_connected(port: int) -> bool:
+    """Whether a program listens there."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return False
+    writer.close()
+    return True
 
 
 @pytest.mark.process

@@ -20,7 +20,7 @@ from fastmcp_aggregator import ChildState
 
 pytestmark = pytest.mark.fuzz
 
-EXAMPLES = 12
+EXAMPLES = 8
 STEPS = 25
 
 callers, keys = st.sampled_from(CALLERS), st.sampled_from(sorted(KEYS))

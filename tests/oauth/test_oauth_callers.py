@@ -410,7 +410,7 @@ def callers() -> int:
 
 @pytest.mark.parametrize(
     ("people", "servers", "calls"),
-    [(2, 1, 8), pytest.param(20, 5, 200, marks=[pytest.mark.process, pytest.mark.no_cover])],
+    [(2, 1, 8), pytest.param(20, 5, 100, marks=[pytest.mark.process, pytest.mark.no_cover])],
 )
 async def test_no_call_is_made_with_anothers_account(tmp_path: Path, people: int, servers: int, calls: int) -> None:
     """With tokens that end and are revoked all the time."""
