@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 from fastmcp.server.auth import AccessToken, AuthProvider, MultiAuth, RemoteAuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
+from fastmcp.utilities.auth import decode_jwt_header
 from pydantic import PrivateAttr
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -28,12 +29,15 @@ from fastmcp_aggregator.auth.claims import claim_of, subject_of
 from fastmcp_aggregator.auth.key_sets import KeySetTransport
 from fastmcp_aggregator.auth.resource_metadata import IssuerMetadataProvider
 from fastmcp_aggregator.config.documents import text_of
+from fastmcp_aggregator.oauth.id_jag import ID_JAG
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 logger = logging.getLogger(__name__)
 _TIMEOUT = 10.0
 """Seconds that the provider has to send its keys, however slowly."""
 _LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
+_KINDS = frozenset({"jwt", "jose", "at+jwt", ID_JAG})
+"""What a token may say that it is, in its header."""
 _KEY_HEADER = b"x-api-key"
 _STANDARD_HEADER = b"authorization"
 
@@ -102,7 +106,9 @@ class KeyVerifier(TokenVerifier):
 
 
 class ProviderTokens(JWTVerifier):
-    """Accepts JWTs of the identity provider that are for us, valid already (`nbf`), and have an expiry."""
+    """Accepts JWTs of the identity provider that are for us and whoever brings them, valid already (`nbf`), and have an
+    expiry.
+    """
 
     def __init__(self, *, groups_claim: str | None, roles_claim: str | None, **options: Any) -> None:
         """`groups_claim` names the claim with the groups that the caller may use; without one these are all.
@@ -121,7 +127,7 @@ class ProviderTokens(JWTVerifier):
             return None
         except (RecursionError, OverflowError):  # JSON that is nested very deep; an expiry that is infinite
             return None
-        if found is None or not _has_term(found) or not _names_somebody(found):
+        if found is None or not (_has_term(found) and _names_somebody(found) and _is_for_bearers(found)):
             return None
         groups = None if self._groups_claim is None else _texts_at(found.claims, self._groups_claim)
         told = [] if self._roles_claim is None else _texts_at(found.claims, self._roles_claim)
@@ -144,6 +150,15 @@ def _has_term(token: AccessToken) -> bool:
     begin, end = token.claims.get("nbf"), token.expires_at
     has_begun = begin is None or (isinstance(begin, int | float) and begin <= time.time())
     return has_begun and end is not None and end <= _LAST_SECOND
+
+
+def _is_for_bearers(token: AccessToken) -> bool:
+    """Whether it lets in whoever brings it: it is not bound to a key or a certificate of its client (`cnf`, RFC 7800),
+    which nobody looks at here, and it does not say that it is for something else, such as a logout (RFC 8725, 3.11).
+    """
+    kind = decode_jwt_header(token.token).get("typ", "JWT")
+    is_access = isinstance(kind, str) and kind.lower().removeprefix("application/") in _KINDS
+    return is_access and "cnf" not in token.claims
 
 
 def _names_somebody(token: AccessToken) -> bool:

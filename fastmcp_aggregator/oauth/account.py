@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 
-from mcp.client.auth.utils import union_scopes
+from mcp.client.auth.utils import issuers_match, union_scopes
 from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
 
@@ -241,6 +241,8 @@ class LoginAccount(Account):
         found = await kept_tokens(self._vault, self._url, self._principal)
         if found is None:
             raise LoginRequired("nobody has logged in to it")
+        if not issuers_match(found.issuer, self._settings.issuer or found.issuer):
+            raise LoginRequired("its login is at another authorization server than `issuer` in its settings")
         return found
 
 

@@ -20,6 +20,7 @@ from mcp.client.auth.utils import (
     create_client_info_from_metadata_url,
     create_client_registration_request,
     handle_registration_response,
+    issuers_match,
 )
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
@@ -89,15 +90,17 @@ def known_client(provider: Provider, settings: OAuthSettings, redirect_uri: str 
 async def authenticated(
     form: dict[str, str], client: OAuthClientInformationFull, settings: OAuthSettings, issuer: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """A form for the token endpoint and its headers, with the client's proof of itself.
+    """A form for an endpoint of this issuer and its headers, with the client's proof of itself. What the settings have
+    for that goes to their issuer alone; who has logged in before they named it may be logged in at another one.
 
     Raises:
         ClientRefused: the client's secret or key is not there.
     """
     form = {**form, "client_id": client.client_id}
-    if settings.private_key_file is not None and client.client_id == settings.client_id:
+    is_ours = client.client_id == settings.client_id and issuers_match(issuer, settings.issuer or issuer)
+    if is_ours and settings.private_key_file is not None:
         return {**form, "client_assertion_type": _ASSERTION, "client_assertion": await _assertion(settings, issuer)}, {}
-    if settings.client_secret_env is not None and client.client_id == settings.client_id:
+    if is_ours and settings.client_secret_env is not None:
         client = client.model_copy(update={"client_secret": _secret(settings.client_secret_env)})
     try:
         return _context(client).prepare_token_auth(form, {})

@@ -16,13 +16,14 @@ from mcp.client.auth.utils import issuers_match
 
 from fastmcp_aggregator.oauth.errors import ClientRefused
 
-_TYPE = "oauth-id-jag+jwt"
+ID_JAG = "oauth-id-jag+jwt"
+"""The type (`typ`) of one."""
 
 
 def is_id_jag(assertion: str) -> bool:
     """Whether it says that it is one; there are other assertions (RFC 7523)."""
     kind = _part(assertion, 0).get("typ")
-    return isinstance(kind, str) and kind.lower().removeprefix("application/") == _TYPE
+    return isinstance(kind, str) and kind.lower().removeprefix("application/") == ID_JAG
 
 
 def require_ours(assertion: str, issuer: str, client_id: str, resource: str | None) -> None:

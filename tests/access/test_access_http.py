@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from support.harness import LEGACY, config
-from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, token
+from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, claims_of, signed, token
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.keys import new_key
@@ -193,12 +193,33 @@ async def test_a_key_tells_whose_it_is_and_its_groups_and_stays_out_of_the_token
         ({"nbf": int(time.time()) + 3600}, False),
         ({"nbf": "soon"}, False),
         ({"pair": OTHER_PAIR}, False),
+        ({"cnf": {"jkt": "x"}}, False),
     ],
 )
 async def test_a_token_lets_in_if_it_is_the_providers_for_us_and_for_now(
     tmp_path: Path, claims: dict[str, Any], is_let_in: bool
 ) -> None:
     found = await principal(provider(tmp_path, tokens=True), token(**claims))
+    assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_let_in"),
+    [
+        ("JWT", True),
+        ("at+jwt", True),
+        ("application/AT+jwt", True),
+        ("oauth-id-jag+jwt", True),
+        ("logout+jwt", False),
+        ("token-introspection+jwt", False),
+        ("secevent+jwt", False),
+        ("", False),
+    ],
+)
+async def test_a_token_that_says_it_is_for_something_else_does_not_let_in(
+    tmp_path: Path, kind: str, is_let_in: bool
+) -> None:
+    found = await principal(provider(tmp_path, tokens=True), signed(claims_of(), typ=kind))
     assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
 
 

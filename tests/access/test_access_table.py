@@ -271,6 +271,7 @@ async def _(around: Around) -> None:
     assert await with_token(around, nbf="soon") == 401
     for sub in ("", 5, ["ann"], {"ann": 1}):
         assert await with_token(around, sub=sub) == 401
+    assert await with_token(around, cnf={"jkt": "x"}) == 401
     for groups in (5, {"red": True}, [["red"]], [None]):
         assert await with_token(around, groups=groups) == 404
 

@@ -21,7 +21,7 @@ from joserfc.jwk import RSAKey
 from support.account_hub import around, mixed_up
 from support.harness import config, lean
 from support.remote_server import Request, remote_server
-from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, claims_of, token
+from support.tokens import AUDIENCE, ISSUER, OTHER_PAIR, PAIR, claims_of, signed, token
 
 from attack.rooms import Machine, Team, hub_of_its_own, jwt_for
 from attack.table import attack
@@ -238,6 +238,24 @@ TOKENS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
             _provided(json.dumps(claims_of(groups=["red"], exp=0)).replace('"exp": 0', f'"exp": {exp}'))
             for exp in ("1e999", "Infinity", "1" + "0" * 400, "1e300", str(_NOW * 1000), "253402300800")
         ],
+    ),
+    "purpose": (
+        "a token that is for a logout, an introspection, an event, or nothing that is known",
+        lambda trap: [
+            signed(claims_of(groups=["red"]), typ=kind)
+            for kind in (
+                "logout+jwt",
+                "application/logout+JWT",
+                "token-introspection+jwt",
+                "secevent+jwt",
+                "dpop+jwt",
+                "",
+            )
+        ],
+    ),
+    "bound": (
+        "a token that is bound to a key or certificate of its client (`cnf`), brought by somebody else",
+        lambda trap: [_good(cnf=cnf) for cnf in ({"jkt": "x"}, {"x5t#S256": "x"}, {"jwk": _JWK}, {}, "x")],
     ),
     "crit": (
         "a header that demands extensions: `crit`, `b64`, `zip`",

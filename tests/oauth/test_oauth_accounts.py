@@ -17,7 +17,7 @@ import pytest
 
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.oauth import account as account_module
-from fastmcp_aggregator.oauth import grants, tokens
+from fastmcp_aggregator.oauth import grants, revocation, tokens
 from fastmcp_aggregator.oauth.account import Account, LoginAccount, keep, kept_accounts, kept_tokens, wanted_scopes
 from fastmcp_aggregator.oauth.errors import Unreachable
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
@@ -192,6 +192,45 @@ async def test_a_login_that_was_lost_with_a_process_is_said_so_and_tried_once_mo
         failure = await failure_of(account(vault))
         assert (failure.kind, "ended while it renewed its login" in failure.reason) == ("login", True)
     assert len(endpoint.asked) == 2
+
+
+NEW_PROVIDER = OAuthSettings(client_id="c", client_secret_env="NEW_SECRET", issuer="https://new.example.com")
+
+
+@pytest.mark.parametrize("expires_at", [1, None], ids=["ended", "good"])
+async def test_a_login_at_another_issuer_than_that_of_the_settings_is_not_used(
+    endpoint: TokenEndpoint, vault: FileVault, monkeypatch: pytest.MonkeyPatch, expires_at: float | None
+) -> None:
+    monkeypatch.setenv("NEW_SECRET", "s3cret")
+    method = {
+        "client_id": "c",
+        "redirect_uris": ["http://localhost/"],
+        "token_endpoint_auth_method": "client_secret_post",
+    }
+    await logged_in(vault, expires_at=expires_at, client=method)
+    failure = await failure_of(LoginAccount(vault, URL, NEW_PROVIDER))
+    assert (failure.kind, endpoint.asked) == ("login", [])
+    assert "another authorization server" in failure.reason
+
+
+async def test_the_secret_of_another_issuer_goes_nowhere_to_end_a_login(
+    vault: FileVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Any] = []
+
+    async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
+        sent.append((url, form, headers))
+        return HttpAnswer(200, httpx2.Headers(), b"")
+
+    monkeypatch.setattr(revocation, "posted", posted)
+    monkeypatch.setenv("NEW_SECRET", "s3cret")
+    for method in ("client_secret_post", "client_secret_basic", "none"):
+        client = {"client_id": "c", "redirect_uris": ["http://localhost/"], "token_endpoint_auth_method": method}
+        await logged_in(vault, client=client, revocation_endpoint="https://login.example.com/revoke")
+        (kept,) = await kept_accounts(vault)
+        await revocation.revoke(vault, kept, NEW_PROVIDER)
+        assert await kept_accounts(vault) == []
+    assert "s3cret" not in repr(sent)
 
 
 async def test_a_process_that_is_killed_over_each_renewal_does_not_try_for_ever(
