@@ -414,6 +414,8 @@ async def _(around: Around) -> None:
 @cell("Origin", "missing")
 async def _(around: Around) -> None:
     assert await raw("host: localhost", "content-type: application/json") == 200
+    told = ("host: localhost", "content-type: application/json", "sec-fetch-site: cross-site")
+    assert await raw(*told, "sec-fetch-dest: image") == 403
 
 
 @cell("Origin", "malformed")

@@ -88,6 +88,28 @@ async def origin(hub: Hub) -> str:
 
 
 @attack(
+    "web-embedded",
+    "what a page of another origin asks for without an Origin: images, scripts, frames",
+    "403; a link to the dashboard leads there",
+    room="open",
+)
+async def embedded(hub: Hub) -> str:
+    paths = ("/", "/status", "/groups", "/dashboard/state", "/dashboard/icon.svg", "/mcp", "/mcp/sse", "/accounts/mine")
+    kinds = [
+        (site, dest) for site in ("cross-site", "same-site") for dest in ("image", "script", "iframe", "empty", "")
+    ]
+    for path in paths:
+        for site, dest in kinds:
+            told = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
+            status = await hub.status_of("GET", path, **told)
+            assert status == 403, f"{path} as {dest or 'nothing'} of a {site} page: {status}"
+    for site in ("cross-site", "same-origin", "none"):
+        status = await hub.status_of("GET", "/", **{"Sec-Fetch-Site": site, "Sec-Fetch-Dest": "document"})
+        assert status == 200, f"the dashboard itself, {site}: {status}"
+    return f"403 in {len(paths) * len(kinds)} ways"
+
+
+@attack(
     "web-simple",
     "requests without a preflight: `text/plain`, form data, no type",
     "415",

@@ -111,6 +111,32 @@ async def test_all_others_are_asked_about_each_time(asked: list[Any]) -> None:
     assert await behind.status_of(guard) == 421
 
 
+@pytest.mark.parametrize(
+    ("site", "dest", "status"),
+    [
+        (b"cross-site", b"image", 403),
+        (b"same-site", b"script", 403),
+        (b"cross-site", b"iframe", 403),
+        (b"cross-site", b"empty", 403),
+        (b"odd", b"empty", 403),
+        (b"cross-site", b"document", 200),
+        (b"same-origin", b"empty", 200),
+        (b"none", b"document", 200),
+    ],
+)
+async def test_what_a_page_of_another_origin_asks_for_without_an_origin_is_refused(
+    site: bytes, dest: bytes, status: int
+) -> None:
+    behind = Behind()
+    guard = our_guard(behind)
+    assert await behind.status_of(guard, HOST) == 200
+    told = (b"sec-fetch-site", site), (b"sec-fetch-dest", dest)
+    assert await behind.status_of(guard, HOST, *told) == status
+    for origins, origin in (((), b"http://localhost:8000"), (("https://a.example",), b"https://a.example")):
+        allowing = HostGuard(behind, {"mode": "auto", "allowed_origins": origins}, origins, lambda *_: None)
+        assert await behind.status_of(allowing, HOST, *told, (b"origin", origin)) == 200
+
+
 async def test_a_host_is_let_in_at_the_address_where_it_was(asked: list[Any]) -> None:
     behind = Behind()
     guard = our_guard(behind)

@@ -97,9 +97,10 @@ def guard_of(app: Starlette) -> Callable[[ASGIApp], ASGIApp]:
 class HostGuard:
     """An ASGI layer that lets no request for another host in, and none of a web page of another origin.
 
-    The check is FastMCP's, which lets pages of every port of this machine in: here only those of this very port, and of
-    the origins that are allowed. Without an Origin its answer depends on the Host and on our own address alone, and on
-    nothing that changes, and to work it out takes as long as a tenth of a call: so it is asked once for each Host.
+    The check is FastMCP's, which lets pages of every port of this machine in, and all that pages ask for without an
+    Origin: here only pages of this very port, and of the origins that are allowed. What it answers to who tells neither
+    an Origin nor a page depends on the Host and on our own address alone, and on nothing that changes, and to work it
+    out takes as long as a tenth of a call: so it is asked once for each Host.
     """
 
     def __init__(
@@ -153,7 +154,8 @@ class HostGuard:
             await PlainTextResponse("Misdirected Request", status_code=421)(scope, receive, send)
             return
         origins = [value for name, value in scope["headers"] if name == b"origin"]
-        if not self._is_any and not all(self._is_allowed(value.decode("latin-1"), scope) for value in origins):
+        is_allowed = all(self._is_allowed(value.decode("latin-1"), scope) for value in origins)
+        if not self._is_any and not (is_allowed if origins else _is_of_no_other_page(scope)):
             await PlainTextResponse("Forbidden Origin", status_code=403)(scope, receive, send)
             return
         scope[_IS_ADDRESSED] = True
@@ -171,7 +173,7 @@ class HostGuard:
 
 
 def _why_misdirected(scope: Scope) -> str:
-    told = {name: value for name, value in scope["headers"] if name in (b"host", b"origin")}
+    told = {name: value for name, value in scope["headers"] if name in (b"host", b"origin", b"sec-fetch-site")}
     shown = [f"{name.decode().title()} {value[:_LONGEST_HOST].decode('latin-1')!r}" for name, value in told.items()]
     return f"{' and '.join(shown) or 'no Host'}: see `allowed_hosts` and `cors_origins`"
 
@@ -181,9 +183,19 @@ def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
     fields = dict(scope["headers"])
     host = fields.get(b"host")
     has_repeated = len(fields) < len(scope["headers"])
-    if host is None or len(host) > _LONGEST_HOST or b"origin" in fields or has_repeated:
+    is_of_page = b"origin" in fields or b"sec-fetch-site" in fields
+    if host is None or len(host) > _LONGEST_HOST or is_of_page or has_repeated:
         return None
     return host, tuple(scope.get("server") or ())
+
+
+def _is_of_no_other_page(scope: Scope) -> bool:
+    """Whether no page of another origin has a browser ask, unless by leading there: for images, scripts and frames it
+    tells no Origin, but that (Fetch Metadata).
+    """
+    told = dict(scope["headers"])
+    is_of_another = told.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
+    return not is_of_another or told.get(b"sec-fetch-dest") == b"document"
 
 
 def _origin(text: str) -> tuple[str, str, int] | None:
