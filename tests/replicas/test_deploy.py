@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -9,14 +10,18 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 from packaging.requirements import Requirement
-from support.wire import PATIENCE
+from support.harness import free_port, running
+from support.wire import PATIENCE, until_answered
+from test_load_balancer import balancer_file
 
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
 from fastmcp_aggregator.cli.main import parse
@@ -319,6 +324,35 @@ def test_the_config_and_the_settings_can_be_read(place: str, tmp_path: Path) -> 
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy")
 def test_haproxy_accepts_its_file() -> None:
     checked("haproxy", "-c", "-f", str(DEPLOY / "haproxy.cfg"))
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="needs haproxy")
+async def test_replicas_are_told_by_haproxy_alone_who_asks_and_how(tmp_path: Path) -> None:
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async with (
+        await asyncio.start_server(serve, "127.0.0.1", 0) as replica,
+        httpx2.AsyncClient(trust_env=False) as http,
+    ):
+        address, port = f"127.0.0.1:{replica.sockets[0].getsockname()[1]}", free_port()
+        (tmp_path / "haproxy.cfg").write_text(balancer_file(port, [address] * 2))
+        claims = {"x-forwarded-proto": "https", "x-forwarded-for": "203.0.113.9"}
+
+        async def ask() -> int | None:
+            with suppress(httpx2.TransportError):
+                return (await http.post(f"http://127.0.0.1:{port}/mcp", headers=claims)).status_code
+            return None
+
+        async with running("haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg"), handshake=False):
+            await until_answered(ask, lambda status: status == 200)
+    [head] = [each for each in heads if each.startswith("post")][:1]
+    assert re.findall(r"^x-forwarded-proto: (.*)\r$", head, re.MULTILINE) == ["http"]
+    assert re.findall(r"^x-forwarded-for: (.*)\r$", head, re.MULTILINE)[-1] == "127.0.0.1"
 
 
 def checked(*command: str) -> None:
