@@ -39,7 +39,7 @@ from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.web.dashboard.routes import Hub
-from fastmcp_aggregator.web.operations import NOT_KEPT, operator_route
+from fastmcp_aggregator.web.operations import operator_route
 
 _LARGEST_FORM = 32 * 1024
 _LONGEST_NAME = 1024
@@ -171,7 +171,7 @@ class AccountPages:
         except VaultError as error:
             return _unreadable(error)
         sites = self._sites.of(principal)
-        return JSONResponse([_described(key, mine.get(key)) for key in sites], headers=NOT_KEPT)
+        return JSONResponse([_described(key, mine.get(key)) for key in sites])
 
     async def _begin(self, request: Request) -> Response:
         principal, key = principal_in(request.scope), request.path_params["key"]
@@ -204,7 +204,7 @@ class AccountPages:
             redirect = await self._logins.send(login, principal, site)
         except (OAuthError, VaultError) as error:
             return JSONResponse({"error": str(error)}, 502)
-        response = JSONResponse({"address": redirect.address}, headers=NOT_KEPT)
+        response = JSONResponse({"address": redirect.address})
         self._set(response, redirect.cookie, redirect.secret)
         return response
 
@@ -228,7 +228,7 @@ class AccountPages:
         keys = {site.url: key for key, site in {**self._sites.of_hub(), **self._sites.of_callers()}.items()}
         known = [each for each in accounts if each.url in keys]
         told = [{**_described(keys[each.url], each), "principal": each.principal} for each in known]
-        return JSONResponse(told, headers=NOT_KEPT)
+        return JSONResponse(told)
 
     async def _revoke(self, request: Request) -> Response:
         named = await _names_in(request)

@@ -35,7 +35,6 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
 
-NOT_KEPT = {"Cache-Control": "no-store"}
 _STDERR_LINES = 500
 _LONGEST_NAME = 1024
 
@@ -99,7 +98,7 @@ class _Operations:
         if key not in self._hub.children:
             return _no_server(key)
         self._record(request, "stderr", key)
-        return JSONResponse({"lines": self._hub.children[key].stderr(_STDERR_LINES)}, headers=NOT_KEPT)
+        return JSONResponse({"lines": self._hub.children[key].stderr(_STDERR_LINES)})
 
     async def withdraw(self, request: Request) -> Response:
         return await self._serve_tool(request, "withdraw", is_out=True)
@@ -111,7 +110,7 @@ class _Operations:
         keys = keys_of(self._hub.auth)
         self._record(request, "keys", None)
         found = [] if keys is None else [{**key.described(), "last_used": _last_use(key, keys)} for key in keys.all()]
-        return JSONResponse({"keys": found}, headers=NOT_KEPT)
+        return JSONResponse({"keys": found})
 
     async def pins(self, request: Request) -> Response:
         pins = self._hub.backend.pins
@@ -121,7 +120,7 @@ class _Operations:
         found = [] if pins is None else await asyncio.to_thread(pins.differences)
         told = [{"server": each.server, "what": each.subject, "kind": each.kind, "diff": diff(each)} for each in found]
         about = {"is_on": pins is not None, "offers": offers, "differences": told}
-        return JSONResponse(about, headers=NOT_KEPT)
+        return JSONResponse(about)
 
     async def approve(self, request: Request) -> Response:
         """Only what was looked at: a server may offer something else by the time that it is approved."""

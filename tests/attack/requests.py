@@ -617,7 +617,9 @@ async def page_headers(hub: Hub) -> str:
         assert "unsafe" not in policy, f"{path}: {policy}"
         assert "frame-ancestors 'none'" in policy or answer.headers.get("x-frame-options"), f"{path}: may be framed"
         assert answer.headers.get("x-content-type-options") == "nosniff", f"{path}: may be sniffed"
-    assert answer.headers["cache-control"] == "no-store", "states may be stored"
+    for path in ("/dashboard/state", "/dashboard/history", "/status", "/groups", "/keys", "/openapi.json"):
+        answer = await hub.ask("GET", path)
+        assert answer.headers["cache-control"] == "no-store", f"{path}: may be stored"
     return "own files alone, no frames"
 
 

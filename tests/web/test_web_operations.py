@@ -178,6 +178,14 @@ async def test_the_last_words_of_a_server_are_shown(tmp_path: Path) -> None:
         assert shown.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.parametrize(
+    "path", ["status", "groups", "metrics", "openapi.json", "keys", "dashboard/state", "dashboard/names"]
+)
+async def test_no_cache_may_keep_what_depends_on_who_asks(tmp_path: Path, path: str) -> None:
+    async with hub(tmp_path) as here:
+        assert (await here.ask("GET", f"/{path}")).headers["cache-control"] == "no-store"
+
+
 async def test_keys_are_shown_without_secrets_and_with_their_last_use(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         await here.call("a:pid")

@@ -67,11 +67,19 @@ _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authen
 def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
     """A route for those who have authenticated with the scopes that are required; for everybody, without `auth`.
 
-    Who is not let in gets a 401, or a 403 if only a scope is missing.
+    Who is not let in gets a 401, or a 403 if only a scope is missing. What a GET is answered depends on who asks, so no
+    cache may keep it: those between know nothing of `X-API-Key`.
     """
+
+    async def not_kept(request: Request) -> Response:
+        response = await handler(request)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    answer = not_kept if "GET" in methods else handler
     if auth is None:
-        return Route(path, handler, methods=methods)
-    inner = request_response(handler)
+        return Route(path, answer, methods=methods)
+    inner = request_response(answer)
     return Route(path, RequireAuthMiddleware(inner, auth.required_scopes, None, auth.challenge_scopes), methods=methods)
 
 

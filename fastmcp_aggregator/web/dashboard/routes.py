@@ -50,7 +50,6 @@ from fastmcp_aggregator.web.dashboard.watch import Watch
 
 View = dict[str, Any]
 
-_NOT_KEPT = {**HEADERS, "Cache-Control": "no-store"}
 _WAIT = re.compile(r"wait=(\d{1,4})")
 
 
@@ -129,7 +128,7 @@ class _States:
         view, etag = await self._view(request)
         if wait is not None and matches(request, etag) and not request.scope.get(IS_ENDING, False):
             view, etag = await self._next(request, view, etag, float(wait[1]))
-        headers = {**_NOT_KEPT, "ETag": etag}
+        headers = {**HEADERS, "ETag": etag}
         if matches(request, etag):
             return Response(status_code=304, headers=headers)
         return Response(json.dumps(view), headers=headers, media_type="application/json")
@@ -155,13 +154,13 @@ class _States:
             for key, part in of_servers.items():
                 names[group_id][key] = part.tool_names
                 await asyncio.sleep(0)  # of some, it takes milliseconds
-        return Response(encode(names), headers=_NOT_KEPT, media_type="application/json")
+        return Response(encode(names), headers=HEADERS, media_type="application/json")
 
     async def history(self, request: Request) -> Response:
         """The last hour, by server key, and `""` for all; see `History`. Empty if others' calls may not be seen."""
         may_see = principal_in(request.scope).may_observe
         found = self._hub.policies.history.of(self._hub.children) if may_see else {}
-        return Response(json.dumps(found), headers=_NOT_KEPT, media_type="application/json")
+        return Response(json.dumps(found), headers=HEADERS, media_type="application/json")
 
     async def _view(self, request: Request) -> tuple[View, str]:
         sources = await self._sources(request)
