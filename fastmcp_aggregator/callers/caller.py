@@ -89,7 +89,7 @@ class Caller:
         self.is_remote = scope is not None
         """Whether it came over HTTP."""
         self.scope: Mapping[str, Any] = scope or {}
-        """The ASGI scope of its HTTP request; empty on a pipe."""
+        """The ASGI scope of its HTTP request; empty without one."""
         self.trace_id = trace_of(meta, self.scope)
         """The id of the trace to which the request belongs; empty without one."""
         token = access_token_of(self.scope) if "user" in self.scope else None

@@ -12,7 +12,7 @@ HUB = ""
 _MARGIN = 30.0
 """Seconds before its end in which a token is no longer used, of those that last."""
 _SHARE = 0.1
-"""Fraction of the lifetime of a short-lived token."""
+"""The fraction of its lifetime that a short-lived token is renewed ahead of its end."""
 
 
 class Tokens(BaseModel):

@@ -65,7 +65,7 @@ class Audit(Policy):
         self.log = log
         self._with_arguments = with_arguments
         self._refused: dict[str, TokenBucket] = {}
-        """Refusals recorded, rate-limited by principal."""
+        """Rate limits of recorded refusals, by principal."""
         self._unauthenticated_rate = TokenBucket(burst=_BURST, rate=_RATE)
 
     def before(self, call: Call) -> None:

@@ -56,7 +56,7 @@ _SLICE = 1024 * 1024
 _MOST_BRACKETS = 100
 """Brackets in a text that is surely not nested too deeply."""
 _MOST_DIGITS = 4300
-"""Digits of a number that both Python and msgspec read."""
+"""Digits of a number that Python and pydantic read."""
 _LONG_NUMBER = b"0" * (_MOST_DIGITS + 1)
 _SLOW_NUMBER = b"0" * 20
 """Digits of a number that msgspec may take 8 µs to read, and the other parser a tenth of one."""

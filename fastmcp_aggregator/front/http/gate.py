@@ -172,7 +172,7 @@ class PacedRequest:
         """When it arrived: if no earlier than `Pacer.shared_until`, only its caller has requests."""
         self.worked = pacer.worked
         self.at_least = 0.0
-        """Seconds of work charged to it, including work in other tasks."""
+        """Seconds that it is charged at least, for work in other tasks."""
         self.borrowed = 0.0
 
     def pause(self, besides: float = 0.0) -> float:

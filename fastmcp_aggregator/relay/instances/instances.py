@@ -84,7 +84,7 @@ class Instances:
         self._timers: dict[Child, asyncio.TimerHandle] = {}
         """What closes those that are not used any more."""
         self._shares: dict[Child, FairShare] = {}
-        """How the instances of each child are shared."""
+        """The shares of holders in the instances of each child."""
         self._holders: dict[Child, tuple[FairShare, Holder, Principal]] = {}
         """Whose share each instance takes, and its principal, until it is closed."""
         self._given_up: set[tuple[Child, Hashable]] = set()
