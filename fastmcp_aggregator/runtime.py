@@ -116,7 +116,7 @@ class Runtime:
             on_given_up=self._given_up,
             on_joined=self.log_levels.connected,
         )
-        self.rounds = Rounds(self.log_levels, self.instances, peers, timings.pending_timeout)
+        self.rounds = Rounds(self.log_levels, self.instances, peers, timings)
         self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
         limit = settings.max_isolated_sessions
         self.catalogues = CallerCatalogues(accounts, self.instances, limit=limit, on_changed=self._listed_to)

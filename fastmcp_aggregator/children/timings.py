@@ -65,6 +65,8 @@ class Timings:
 
     pending_timeout: float = 600.0
     """How long a modern client has to come back with its answers."""
+    pending_calls: int = 1000
+    """Calls that wait for one client to come back, at most; see `FairShare`."""
     asking_bound: float = 60.0
     """How long a call waits for its client's answers once a call of somebody else waits for its turn."""
 

@@ -29,14 +29,13 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.session.ownership import AskedTooLate, OnProgress
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
-PENDING_LIMIT = 1000
-"""Calls that wait for one client, at most; see `FairShare`."""
 _PREFIX = "held-"
 _MARK = "."
 """Between the replica that holds a call and what cannot be guessed."""
@@ -211,17 +210,15 @@ class _Entry:
 class PendingCalls:
     """The calls whose clients are to come back. Owned by one `Runtime`."""
 
-    def __init__(self, timeout: float, replica: Callable[[], str] = lambda: "") -> None:
-        """A client has so many seconds to come back. `replica` tells by which id other replicas reach this one; empty:
-        they cannot.
-        """
-        self.timeout = timeout
+    def __init__(self, timings: Timings, replica: Callable[[], str] = lambda: "") -> None:
+        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
+        self.timeout = timings.pending_timeout
         self._pending: dict[str, _Entry] = {}
         self._states: dict[tuple[Hashable, str], str] = {}
         """Keys of `_pending`, by client and the id of the request that they answered."""
         self._present: set[Hashable] = set()
         """The clients on pipes of which it is told here when they leave."""
-        self._places = FairShare(PENDING_LIMIT)
+        self._places = FairShare(timings.pending_calls)
         self._replica = replica
 
     async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:

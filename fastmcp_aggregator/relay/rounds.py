@@ -33,6 +33,7 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller, ignore_progress
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
@@ -64,10 +65,10 @@ _RETRY_PAUSE = 0.1
 class Rounds:
     """Asks children on behalf of callers of either era, in as many rounds as their questions take."""
 
-    def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers, pending_timeout: float) -> None:
+    def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers, timings: Timings) -> None:
         self._peers = peers
         self._instances = instances
-        self._pending = PendingCalls(pending_timeout, lambda: self._peers.id)
+        self._pending = PendingCalls(timings, lambda: self._peers.id)
         self._log_levels = log_levels
 
     async def ask(self, child: Child, call: Call) -> Result:

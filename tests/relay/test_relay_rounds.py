@@ -27,7 +27,6 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.session.ownership import AskedTooLate
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.protocol.methods import PROGRESS
-from fastmcp_aggregator.relay import pending_calls
 from fastmcp_aggregator.relay.pending_calls import PendingCall
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -195,9 +194,9 @@ async def test_a_call_that_is_cancelled_too_late_takes_no_question_of_another_wi
         assert brought(await client.result("tools/call", with_answers(params, round_)))[-1] == {"a": {"roots": []}}
 
 
-async def test_no_more_than_a_number_of_calls_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 2)
-    async with talking_server() as server, served(build_aggregator(config(a=server.entry))) as front:
+async def test_no_more_than_a_number_of_calls_is_held() -> None:
+    timings = replace(QUICK, pending_calls=2)
+    async with talking_server() as server, served(timed(build_aggregator(config(a=server.entry)), timings)) as front:
         client = await front.connect(modern=True, capabilities=EVERYTHING)
         params = play("a", ASK)
         rounds = [await client.result("tools/call", params) for _ in range(2)]
@@ -224,10 +223,9 @@ async def two_principals(
             yield app, alice, bob
 
 
-async def test_who_leaves_all_calls_unanswered_leaves_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_calls, "PENDING_LIMIT", 4)
+async def test_who_leaves_all_calls_unanswered_leaves_places_to_others() -> None:
     params = play("a", ASK)
-    async with two_principals() as (_, alice, bob):
+    async with two_principals(replace(DEFAULT_TIMINGS, pending_calls=4)) as (_, alice, bob):
         rounds = [await alice.result("tools/call", params) for _ in range(4)]
         assert "too many calls wait" in (await alice.error("tools/call", params))["message"]
         round_ = await bob.result("tools/call", params)
