@@ -57,7 +57,9 @@ HEAD_LIMIT = 64 * 1024
 _MOST_FIELDS = 128
 """Fields of a head, and of trailers, at most: each is looked at in turn by all that read them."""
 _MOST_PIPELINED = 16
-"""Requests that wait for the answers before theirs, at most: what comes behind them waits to be parsed."""
+"""Requests that wait for the answers before theirs: what comes behind them waits to be parsed, but for one that
+comes with the last bytes of the head before it.
+"""
 _HEAD_END = b"\r\n\r\n"
 _PER_TURN = 16 * 1024
 """Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
@@ -290,7 +292,7 @@ class ClientConnection(HttpToolsProtocol):
         return b"\r\n".join((b"%b %b HTTP/%b" % (method, self.url, version), *fields, b"", b""))
 
     def on_message_begin(self) -> None:
-        if len(self.pipeline) >= _MOST_PIPELINED:
+        if len(self.pipeline) > _MOST_PIPELINED:
             raise httptools.HttpParserError("too many requests at once")
         self._overhead = 0
         super().on_message_begin()
