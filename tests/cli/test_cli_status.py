@@ -12,14 +12,14 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from itertools import islice
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -39,6 +39,7 @@ from fastmcp_aggregator.cli.actions.hubs import status as hubs_status
 from fastmcp_aggregator.cli.actions.hubs.status import _clients, _server
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
 from fastmcp_aggregator.cli.main import main
+from fastmcp_aggregator.cli.running import instance
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
 from fastmcp_aggregator.cli.terminal.console import put_table
 from fastmcp_aggregator.cli.terminal.exits import UsageError
@@ -553,6 +554,36 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
             code, _, err = await status(capfd, f"http://127.0.0.1:{listener.getsockname()[1]}")
             thread.join(PATIENCE)
             assert (code, "cannot reach" in err) == (1, True)
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+async def test_who_answers_byte_by_byte_has_as_long_as_others(
+    head: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(instance, "_TIMEOUT", 0.3)
+    is_told = Event()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(1000)
+                connection.sendall(head)
+                while not is_told.wait(0.01):
+                    connection.sendall(b" ")
+
+        thread = Thread(target=drip, daemon=True)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            code, _, err = await asyncio.wait_for(status(capfd, url), PATIENCE)
+        finally:
+            is_told.set()
+            thread.join(PATIENCE)
+    assert code == 1
+    assert "no answer within 0.3 s" in err
 
 
 async def test_nothing_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:

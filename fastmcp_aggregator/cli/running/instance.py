@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import io
 import math
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +21,7 @@ from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import AggregatorError
 
 _TIMEOUT = 10.0
+"""Seconds to connect, and for a whole answer."""
 _LARGEST = 32 * 1024 * 1024
 _MOST_CALLS = 2**53
 _CALLS = "fastmcp_aggregator_calls_total"
@@ -244,4 +247,49 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_NoRedirection)
+class _ReadsUntil(io.RawIOBase):
+    """What a socket brings until a time: its own timeout is for each read, and who sends a byte at a time has many."""
+
+    def __init__(self, sock: socket.socket, inner: io.RawIOBase, deadline: float) -> None:
+        self._sock = sock
+        self._inner = inner
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._inner.readinto(buffer)
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp = io.BufferedReader(_ReadsUntil(sock, self.fp.detach(), time.monotonic() + _TIMEOUT))
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Answer
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    response_class = _Answer
+
+
+class _InTime(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SecureConnection, req)
+
+
+_OPENER = urllib.request.build_opener(_NoRedirection, _InTime)
