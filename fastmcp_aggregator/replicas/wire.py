@@ -4,6 +4,7 @@
 |---|---|
 | `{"from", "notices": […], "missed"}` | a batch of notices, broadcast; `missed`: some were lost before |
 | `{"from", "ask": N, "question"}` | a request, to one |
+| `{"from", "answering": N}` | the request is still being answered |
 | `{"from", "part": N, "of"}` | a stream part, before the answer |
 | `{"from", "reply": N, "answer"}` | the answer |
 | `{"from", "cancel": N}` | the sender of the request has given up |

@@ -113,11 +113,11 @@ async def test_an_asker_that_gives_up_ends_the_answering(pair: Pair) -> None:
     await asyncio.wait_for(other.given_up.wait(), PATIENCE)
 
 
-async def test_an_answer_that_takes_longer_than_a_look_is_waited_for(pair: Pair, redis: RedisServer) -> None:
+async def test_an_answer_that_takes_longer_than_many_looks_is_waited_for(pair: Pair, redis: RedisServer) -> None:
     one, other = pair
     asking = asyncio.create_task(one.ask(other, waits=True, answer=1))
     await other.asked.wait()
-    await until_asked(redis, "pubsub|numsub", 2)
+    await until_asked(redis, "pubsub|numsub", 10)
     other.may_answer.set()
     assert (await asking)[0] == {"answer": 1}
 
@@ -141,6 +141,19 @@ async def test_a_replica_that_ends_while_it_is_asked_is_lost_and_one_that_has_en
     one.peers.publish({"kind": "fence"})
     await until(lambda: not one.peers._notices)
     assert one.notices == []
+
+
+async def test_who_listens_in_place_of_a_replica_keeps_nobody_waiting(pair: Pair, redis: RedisServer) -> None:
+    one, other = pair
+    name = other.peers.id
+    client = connect(redis.url)
+    channels = client.pubsub()
+    await channels.subscribe(f"fastmcp-aggregator:0:to:{name}")
+    await other.stop()
+    with pytest.raises(PeerLostError):
+        await asyncio.wait_for(one.peers.request(name, {}, lambda part: None), PATIENCE)
+    await channels.aclose()  # type: ignore[no-untyped-call]
+    await client.aclose()
 
 
 async def test_when_redis_goes_the_questions_fail_and_their_answering_ends(pair: Pair, redis: RedisServer) -> None:
