@@ -103,7 +103,7 @@ class RedisChannel:
                 ) from None
             yield
         finally:
-            await _ended([staying])
+            await ended([staying])
             await self.redis.aclose()
 
     def send(self, replica: str, message: Mapping[str, Any]) -> None:
@@ -178,7 +178,7 @@ class RedisChannel:
             for task in done:
                 task.result()
         finally:
-            await _ended(tasks)
+            await ended(tasks)
             with suppress(*LOST):
                 await channels.aclose()  # type: ignore[no-untyped-call]
             await redis.aclose()
@@ -243,7 +243,7 @@ class RedisChannel:
                 await redis.publish(self._channel(replica), data)
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def ended(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel tasks and wait for their end.
 
     The client of Redis uses `asyncio.wait_for`, which before Python 3.12 may lose a cancellation that comes just when

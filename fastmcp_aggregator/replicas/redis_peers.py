@@ -6,13 +6,15 @@ import asyncio
 import json
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastmcp_aggregator.errors import SharedStateError
+from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents, Peers
-from fastmcp_aggregator.replicas.redis_channel import BROADCAST, RedisChannel
+from fastmcp_aggregator.replicas.redis_channel import BROADCAST, RedisChannel, ended
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, is_of_wrong_type
 from fastmcp_aggregator.replicas.rpc import Rpc
 
@@ -20,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 _BATCH_TIME = 0.1
 _KEY_BYTES = 32
+_KEY_NAME = f"{PREFIX}:request-state-key"
+_KEY_INTERVAL = 10.0
+"""Seconds between two looks whether Redis still has the key."""
+_KEY_WARNINGS_PER_SECOND = 1 / 60
 _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""
 
@@ -37,6 +43,9 @@ class RedisPeers(Peers):
         )
         self._rpc = Rpc(self._channel)
         self._events: PeerEvents | None = None
+        self._key = b""
+        """That of request states, once `_has_key`: Redis keeps it."""
+        self._has_key = asyncio.Event()
         self._notices: dict[str, Message] = {}
         """The next batch, by content."""
         self._has_lost_some = False
@@ -54,7 +63,11 @@ class RedisPeers(Peers):
         self._was_lost = False
         try:
             async with self._channel.open():
-                yield
+                keeping = asyncio.create_task(self._keep_key(), name="request-state key")
+                try:
+                    yield
+                finally:
+                    await ended([keeping])
         finally:
             self._events = None
             if self._flush is not None:
@@ -81,16 +94,45 @@ class RedisPeers(Peers):
         """
         if self._channel.seal is not None:
             return self._channel.seal.key_for("request state")
-        name = f"{PREFIX}:request-state-key"
         try:
-            await self._channel.redis.set(name, secrets.token_bytes(_KEY_BYTES), nx=True)
-            key: object = await self._channel.redis.getrange(name, 0, _KEY_BYTES)
+            found = await self._kept_key(secrets.token_bytes(_KEY_BYTES))
         except LOST as error:
-            if is_of_wrong_type(error):
-                return _usable(None, name)
-            reason = error.__class__.__name__
-            raise SharedStateError(f"redis_url: Redis does not let the hub keep its key ({reason}); allow it") from None
-        return _usable(key, name)
+            if not is_of_wrong_type(error):
+                reason = error.__class__.__name__
+                raise SharedStateError(
+                    f"redis_url: Redis does not let the hub keep its key ({reason}); allow it"
+                ) from None
+            found = b""
+        if len(found) == _KEY_BYTES:
+            self._key = found
+            self._has_key.set()
+            return found
+        logger.warning(
+            "%s in Redis is not a sealing key: sealed states are good at one replica alone; delete it", _KEY_NAME
+        )
+        return None
+
+    async def _kept_key(self, key: bytes) -> bytes:
+        """What Redis has as the key, which is this one if it had none. Raises: one of LOST."""
+        await self._channel.redis.set(_KEY_NAME, key, nx=True)
+        found: Any = await self._channel.redis.getrange(_KEY_NAME, 0, _KEY_BYTES)
+        return bytes(found)
+
+    async def _keep_key(self) -> None:
+        """Put the key back once Redis has lost it, before a replica that starts makes another; tell of one that has."""
+        warnings = TokenBucket(burst=1, rate=_KEY_WARNINGS_PER_SECOND)
+        await self._has_key.wait()
+        found = self._key
+        while True:
+            await asyncio.sleep(_KEY_INTERVAL)
+            before = found
+            with suppress(*LOST):
+                found = await self._kept_key(self._key)
+            if found not in (self._key, before) and warnings.take(time.monotonic()):
+                logger.warning(
+                    "Redis has another key for requestState than this replica: it has lost its data, and a replica "
+                    "that has started since has made one; restart this one"
+                )
 
     def _send_soon(self) -> None:
         if self._flush is None:
@@ -131,10 +173,3 @@ class RedisPeers(Peers):
     async def _connection_lost(self) -> None:
         self._was_lost = True
         await self._rpc.connection_lost()
-
-
-def _usable(key: object, name: str) -> bytes | None:
-    if isinstance(key, bytes) and len(key) == _KEY_BYTES:
-        return key
-    logger.warning("%s in Redis is not a sealing key: sealed states are good at one replica alone; delete it", name)
-    return None

@@ -18,7 +18,7 @@ from support.redis_server import RedisServer, needs_redis
 from support.wire import until_answered
 
 from fastmcp_aggregator.relay import remote_rounds
-from fastmcp_aggregator.replicas import redis_channel, redis_connection, rpc
+from fastmcp_aggregator.replicas import redis_channel, redis_connection, redis_peers, rpc
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, PeerLostError, Peers
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -79,6 +79,7 @@ async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def pair(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Replica, Replica]]:
     monkeypatch.setattr(rpc, "_LIVENESS_INTERVAL", 0.05)
     monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
+    monkeypatch.setattr(redis_peers, "_KEY_INTERVAL", 0.05, raising=False)
     async with AsyncExitStack() as stack:
         one, other = Replica(redis.url), Replica(redis.url)
         for replica in (one, other):
@@ -277,6 +278,22 @@ async def test_the_key_is_the_same_for_all(pair: Pair) -> None:
     keys = await asyncio.gather(*(replica.peers.shared_key() for replica in pair))
     assert keys[0] == keys[1]
     assert len(keys[0] or b"") == 32
+
+
+async def test_a_key_that_redis_has_lost_is_put_back_and_another_there_is_told_once(
+    pair: Pair, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = pair
+    key = await one.peers.shared_key()
+    await other.peers.shared_key()
+    client, name = connect(redis.url), "fastmcp-aggregator:request-state-key"
+    await client.flushall()
+    await until_answered(lambda: client.get(name), lambda found: found == key)
+    assert caplog.text == ""
+    await client.set(name, bytes(32))
+    await until_asked(redis, "getrange", 20)
+    assert caplog.text.count("Redis has another key for requestState than this replica") == 2
+    await client.aclose()
 
 
 async def test_more_than_may_wait_is_too_large(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
