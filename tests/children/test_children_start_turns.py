@@ -166,10 +166,20 @@ async def test_who_holds_none_begins_though_two_callers_hold_all_slots() -> None
     of = {"a": "alice", "b": "bert", "c": "carol", "d": "dave", "e": "eve"}
     async with hanging(StartSlots(2, FOREVER), lambda name: of[name[0]]) as step:
         assert await step("a1", "a2", "a3", "b1", "b2", "b3") == ["a1", "a2", "b1", "b2"]
-        assert (await step("c1", "c2", "d1", "e1"))[4:] == ["c1", "d1"]
-        assert (await step("a1"))[6:] == ["e1"]
+        assert (await step("c1", "c2", "d1"))[4:] == ["c1", "d1"]
+        assert (await step("a1"))[6:] == []
+        assert (await step("e1"))[6:] == ["e1"]
         assert (await step("b1"))[7:] == []
         assert (await step("c1", "d1"))[7:] == ["c2"]
+
+
+async def test_once_callers_hold_all_slots_who_holds_most_gives_way_to_who_holds_none() -> None:
+    async with hanging(StartSlots(2, FOREVER), lambda name: name[0]) as step:
+        assert await step("a1", "a2", "b1", "b2", "c1", "d1") == ["a1", "a2", "b1", "b2", "c1", "d1"]
+        assert (await step("e1", "e2", "f1", "f2", "a3"))[6:] == ["e1", "f1"]
+        assert (await step("g1"))[8:] == []
+        assert (await step("a1", "b1"))[8:] == []
+        assert (await step("c1"))[8:] == ["g1"]
 
 
 async def test_who_holds_none_begins_though_others_have_many_instances_of_the_same_server() -> None:

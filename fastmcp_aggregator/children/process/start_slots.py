@@ -4,10 +4,11 @@ Theory. Many servers import for seconds. Started all at once, they take the proc
 answers its client no sooner than the last of them is up. So a few start at a time, in config order, but for those that
 a request waits for: these go first, and find as many slots again. Callers take turns there, and servers, since one may
 have many instances that do not come up; half of all slots are the most for one of either. A caller that holds none is
-before all others, whatever others have of the same server, and finds half as many slots again once all are held: so
-its start waits for those of few callers not at all, and for those of many no longer than `timeout`, for which a slot
-is held at most. It is released sooner when the process is listed or has failed. Remote servers, of which each costs
-little and all at once cost much, have slots of their own.
+before all others, whatever others have of the same server, and finds half as many slots again once all are held. When
+these are held, too, it takes the oldest of who holds most, whose start goes on without one. So its start waits only
+while as many callers as there are slots hold one each, and no longer than `timeout`, for which a slot is held at most.
+It is released sooner when the process is listed or has failed. Remote servers, of which each costs little and all at
+once cost much, have slots of their own.
 
 This module knows neither FastMCP nor the SDK.
 """
@@ -80,6 +81,8 @@ class StartSlots:
                 if len(self._held) >= self._limit:
                     return
                 name = next(iter(self._waiting))
+            elif len(self._held) >= 3 * self._limit:
+                self._give_way()
             came, start = self._waiting.pop(name)
             timer = asyncio.get_running_loop().call_later(self._timeout, self._end, name)
             self._held[name] = timer, start.server, start.holder()
@@ -88,17 +91,27 @@ class StartSlots:
     def _wanted(self) -> Hashable | None:
         """What a request waits for and may begin: the first of who holds the fewest slots."""
         servers = Counter(server for _, server, _ in self._held.values())
-        holders = Counter(holder for _, _, holder in self._held.values())
+        holders = self._holders()
+        has_room = len(self._held) < 2 * self._limit
+        may_begin_first = len(self._held) < 3 * self._limit or max(holders.values(), default=0) > 1
         best, fewest = None, (self._limit, self._limit)
         for name, (_, start) in self._waiting.items():
             if start.is_wanted():
                 holder = start.holder()
-                held = 0 if holder is None else holders[holder], servers[start.server]
+                held = holders[holder], servers[start.server]
                 is_first = holder is not None and not held[0]
-                may_begin = is_first or max(held) < self._limit
-                if may_begin and held < fewest and len(self._held) < (3 if is_first else 2) * self._limit:
+                may_begin = may_begin_first if is_first else max(held) < self._limit and has_room
+                if may_begin and held < fewest:
                     best, fewest = name, held
         return best
+
+    def _give_way(self) -> None:
+        [(holder, _)] = self._holders().most_common(1)
+        oldest = next(name for name, (_, _, each) in self._held.items() if each == holder)
+        self._held.pop(oldest)[0].cancel()
+
+    def _holders(self) -> Counter[Hashable]:
+        return Counter(holder for _, _, holder in self._held.values() if holder is not None)
 
     def _end(self, name: Hashable) -> None:
         if held := self._held.pop(name, None):
