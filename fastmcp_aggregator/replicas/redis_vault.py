@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -66,14 +67,15 @@ class RedisVault(Vault):
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
         place = f"{_key_of(place_of(kind, name))}:lock"
         lock = self._redis.lock(place, timeout=_LOCK_LIFE, sleep=_POLL, blocking_timeout=_LOCK_TIMEOUT)
-        with self._lost():
-            if not await lock.acquire():
-                raise VaultError("another replica has been renewing it for too long")
+        token = secrets.token_bytes(16)
         try:
+            with self._lost():
+                if not await lock.acquire(token=token):
+                    raise VaultError("another replica has been renewing it for too long")
             yield
-        finally:
+        finally:  # also if Redis gave it when nobody waited for that any more
             with suppress(*LOST):
-                await lock.release()
+                await lock.do_release(token)
 
     async def aclose(self) -> None:
         await self._redis.aclose()

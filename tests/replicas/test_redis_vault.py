@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from support.redis_server import RedisServer, needs_redis
@@ -92,6 +93,28 @@ async def test_one_replica_at_a_time_changes_a_document(redis: RedisServer) -> N
     await vaults[0].keep("login", "b", b"once", lifetime=60)
     taken = await asyncio.gather(*(vault.take("login", "b") for vault in vaults))
     assert sorted(taken, key=bool) == [None, None, None, b"once"]
+
+
+async def test_who_gives_up_just_when_redis_has_given_the_lock_does_not_keep_it(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault, client, is_set = RedisVault(redis.url, SECRET), connect(redis.url), asyncio.Event()
+    set_ = vault._redis.set
+
+    async def set_without_answer(*args: Any, **options: Any) -> None:
+        await set_(*args, **options)
+        is_set.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(vault._redis, "set", set_without_answer)
+    locking = asyncio.create_task(_lock(vault))
+    await is_set.wait()
+    assert len([key async for key in client.scan_iter("*:lock")]) == 1
+    locking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await locking
+    assert [key async for key in client.scan_iter("*:lock")] == []
+    await client.aclose()
 
 
 async def test_without_redis_nothing_is_read_kept_or_locked(redis: RedisServer) -> None:
