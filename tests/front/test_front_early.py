@@ -15,9 +15,14 @@ import platformdirs
 import pytest
 from support.harness import PATIENCE, config, lean, running, until
 
+from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
+from fastmcp_aggregator.cli.running.introduction import introduction_of
+from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.early import answers
 from fastmcp_aggregator.early.front import EarlyFront, Handover
 from fastmcp_aggregator.early.known_client import signature_in
+from fastmcp_aggregator.groups.loader import load_groups
+from fastmcp_aggregator.settings.model import load_settings
 
 LEGACY_PARAMS: dict[str, Any] = {
     "protocolVersion": "2025-11-25",
@@ -275,6 +280,20 @@ async def test_a_first_handshake_says_what_the_full_front_would_say(
     full = await first_answer(("FASTMCP_AGGREGATOR_PINS", str(tmp_path / "pins.json")))
     assert early == full
     assert early["result"]["instructions"].endswith("- a: does it\n- b")
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_settings", "is_early"),
+    [(None, False, True), (None, True, False), (True, False, False), (False, True, True)],
+)
+def test_a_first_handshake_is_left_to_the_full_front_where_a_search_stands_for_the_tools(
+    of_group: bool | None, of_settings: bool, is_early: bool
+) -> None:
+    search = {} if of_group is None else {"tool_search": of_group}
+    groups = load_groups({"web": {"servers": ["a"], **search}}, ["a"])
+    settings = load_settings(tool_search=of_settings)
+    introduction = introduction_of(load_config(config(a=lean())), settings, groups, "web", CatalogueStore())
+    assert (introduction("initialize", LEGACY_PARAMS) is not None) == is_early
 
 
 STARTS_NOTHING_BEFORE = """

@@ -101,7 +101,10 @@ def introduction_of(
     config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, catalogues: CatalogueStore
 ) -> Introduction:
     """That to clients of a group, by default of all that is served."""
-    shown = config.only(groups[group or DEFAULT_GROUP].servers)
+    chosen = groups[group or DEFAULT_GROUP]
+    shown = config.only(chosen.servers)
+    if chosen.tool_search is not None:
+        settings = settings.model_copy(update={"tool_search": chosen.tool_search})
     name = settings.name if group in (None, DEFAULT_GROUP) else f"{settings.name}/{group}"
     return Introduction(shown, settings, catalogues, name)
 
