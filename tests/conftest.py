@@ -11,7 +11,7 @@ os.environ["FASTMCP_HOME"] = tempfile.mkdtemp(prefix="fastmcp-home-")
 # Nor in their keyring.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 
-# FastMCP would paint each line of its log, and each traceback with its source, for nobody who looks.
+# FastMCP would paint each line of its log, and each traceback with its source, which nobody reads.
 os.environ["FASTMCP_ENABLE_RICH_LOGGING"] = "false"
 
 import functools

@@ -99,8 +99,18 @@ async def test_a_hub_answers_handshakes_before_it_has_imported_fastmcp(
         async with bridge(path, handshake=False) as server:
             answer = await server.client.begin("initialize", hello)[1]
             assert answer["result"]["serverInfo"]["name"] == "fastmcp-aggregator"
-    descriptor = await asyncio.to_thread(os.open, gate, os.O_WRONLY)  # once the hub has it open, too
+    await until(lambda: has_been_opened(gate))
+
+
+def has_been_opened(gate: Path) -> bool:
+    """Whether a process reads a named pipe; it reads its end then, and the pipe is gone."""
+    try:
+        descriptor = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    gate.unlink()
     os.close(descriptor)
+    return True
 
 
 async def test_a_killed_hub_is_replaced_and_what_was_lost_is_told(tmp_path: Path, runtime: Path) -> None:

@@ -244,6 +244,7 @@ async def files_locks(machine: Machine) -> str:
         "locked-keys.json": ("keys", "create", "ann", "--file"),
         "locked-pins.json": ("pin", config, "--file"),
         "locked.json": ("new", "made", "--force", "--config"),
+        ".mcp.json": ("install", "cursor", "--config", config, "--yes", "--client-config"),
     }.items():
         for lock in (f".{name}.lock", f"{name}.lock"):
             kept.write_text("kept")

@@ -68,7 +68,7 @@ def times(home: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> d
 def hub(home: Path, environ: Mapping[str, str], *command: str) -> str:
     """What a command for hubs prints."""
     return subprocess.run(
-        [*PROGRAM, *command], env=environ, cwd=home, capture_output=True, text=True, check=False
+        [*PROGRAM, *command], env=environ, cwd=home, capture_output=True, text=True, check=False, timeout=_PATIENCE
     ).stdout
 
 
