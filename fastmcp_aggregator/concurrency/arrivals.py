@@ -3,8 +3,9 @@
 Theory. To take a connection up (a transport, a protocol, a parser) costs ten times as much as to accept it, and the
 system's queue knows no addresses: who only connects and leaves would have all others wait behind that. So many are
 accepted at once, and one that is left before it has sent anything costs no more. The others are taken up one in each
-turn of the event loop, by their addresses in turn; while many wait, those that their clients have left are closed. What
-this asks of the system only Linux has (`epoll`, `EPOLLRDHUP`).
+turn of the event loop, by their addresses in turn; while many wait, those that their clients have left are closed, and
+of an address with many each waits for some milliseconds, in which that shows. What this asks of the system only Linux
+has (`epoll`, `EPOLLRDHUP`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _ACCEPTED_AT_ONCE = 64
 _CLOSED_AT_ONCE = 8
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
+_STAYS = 0.005
+"""Seconds that one waits at least while many of its address do: most that leave have left by then."""
+_PAUSE = 0.001
+"""Seconds between two looks, while all have to wait."""
 _RETRY_DELAY = 1.0
 """Seconds until it is tried again, when none can be accepted."""
 
@@ -45,6 +50,8 @@ class Arrival:
     def __init__(self, connection: socket.socket, address: Holder) -> None:
         self.connection = connection
         self.address = self.holder = address
+        self.heard = 0.0
+        """When it had sent something."""
 
     def abort(self) -> None:
         self.connection.close()
@@ -143,6 +150,7 @@ class Arrivals:
         self._heard.register(number, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT)
 
     def _hear(self) -> None:
+        now = self._loop.time()
         for number, events in self._heard.poll(0, _ACCEPTED_AT_ONCE):
             arrival = self._silent.pop(number, None)
             if arrival is None or arrival.is_closed:
@@ -152,34 +160,44 @@ class Arrivals:
                 self._left.append(arrival)
             else:
                 self._count += 1
+                arrival.heard = now
                 self._waiting.setdefault(arrival.address, deque()).append(arrival)
-        if self._next_turn is None:
+        if self._next_turn is None or isinstance(self._next_turn, asyncio.TimerHandle):
             self._turn()
 
     def _turn(self) -> None:
         """Take up one whose turn it is, and close a few."""
-        closed = 0
-        while self._waiting and closed < _CLOSED_AT_ONCE:
-            arrival = self._next()
-            if not arrival.is_closed and not self.has_left(arrival.connection):
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        closed, is_done = 0, False
+        while closed < _CLOSED_AT_ONCE and not is_done and (arrival := self._next()) is not None:
+            is_done = not arrival.is_closed and not self.has_left(arrival.connection)
+            if is_done:
                 self._connections.leave(arrival)
                 self._take_up(arrival.connection)
-                break
-            self._end(arrival)
-            closed += 1
+            else:
+                self._end(arrival)
+                closed += 1
         while self._left and closed < _CLOSED_AT_ONCE:
             self._end(self._left.popleft())
             closed += 1
-        self._next_turn = self._loop.call_soon(self._turn) if self._waiting or self._left else None
+        if is_done or closed == _CLOSED_AT_ONCE:
+            self._next_turn = self._loop.call_soon(self._turn)
+        else:
+            self._next_turn = self._loop.call_later(_PAUSE, self._turn) if self._waiting else None
 
-    def _next(self) -> Arrival:
-        address = next(iter(self._waiting))
-        queue = self._waiting.pop(address)
-        arrival = queue.popleft()
-        if queue:
-            self._waiting[address] = queue  # behind the others
-        self._count -= 1
-        return arrival
+    def _next(self) -> Arrival | None:
+        """The next that has waited long enough."""
+        until = self._loop.time() - _STAYS
+        for address, queue in self._waiting.items():
+            if len(queue) < _MANY or queue[0].heard <= until:
+                del self._waiting[address]
+                arrival = queue.popleft()
+                if queue:
+                    self._waiting[address] = queue  # behind the others
+                self._count -= 1
+                return arrival
+        return None
 
     def _end(self, arrival: Arrival) -> None:
         self._connections.leave(arrival)
