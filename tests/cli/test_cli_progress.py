@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.cli.output.display import Display
+from fastmcp_aggregator.cli.output.display import Display, table_of
 from fastmcp_aggregator.cli.output.report import Lines, Report, follow, line_of, summary_of
 from fastmcp_aggregator.cli.running.starting import new_report
 from fastmcp_aggregator.errors import ChildServerError
@@ -75,6 +75,26 @@ def test_without_a_terminal_each_server_is_a_line_when_it_settles(capfd: pytest.
     report.done()
     report.close()
     assert capfd.readouterr().err == line_of(FILES) + "\n" + summary_of([GIT, FILES]) + "\n"
+
+
+def test_a_server_that_is_restarted_while_others_start_counts_once(capfd: pytest.CaptureFixture[str]) -> None:
+    report = Lines()
+    for one in (GIT, FILES, GIT):
+        report.settled(one, 0.1)
+    report.done()
+    assert capfd.readouterr().err.splitlines()[-1] == summary_of([GIT, FILES])
+
+
+def test_a_server_that_was_called_while_it_slept_has_not_failed(terminal: Console) -> None:
+    woken = replace(CLOCK, state=ChildState.INITIALIZING)
+    assert line_of(woken) == "clock: starting, 1 tool, 1 resource, 0 prompts"
+    assert summary_of([FILES, woken]).startswith("1 of 2 servers running, 1 starting, 13 tools,")
+    assert "failed" not in summary_of([FILES, woken])
+    terminal.print(table_of([(woken, 0.1)]))
+    assert "starting" in shown(terminal)
+    again = replace(GIT, state=ChildState.INITIALIZING)
+    assert line_of(again) == line_of(GIT)
+    assert summary_of([again]).endswith("; failed: git")
 
 
 def test_without_a_terminal_a_brief_report_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from fastmcp_aggregator.cli.output.report import Report, is_running, summary_of, why_failed
+from fastmcp_aggregator.cli.output.report import Report, is_running, is_waking, summary_of, why_failed
 from fastmcp_aggregator.cli.terminal.console import counted
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.status.server_status import ChildState, ServerStatus
@@ -86,13 +86,19 @@ def _cells(status: ServerStatus, seconds: float) -> list[Text]:
     is_asleep = status.state is ChildState.SLEEPING
     return [
         key,
-        Text("sleeping", "dim") if is_asleep else Text("running", "green"),
+        _state(status),
         Text(printable(status.protocol_version or "")),
         Text(str(status.tools)),
         Text(_resources(status)),
         Text(str(status.prompts)),
         Text("starts when it is called" if is_asleep else f"{seconds:.1f}"),
     ]
+
+
+def _state(status: ServerStatus) -> Text:
+    if is_waking(status):
+        return Text("starting", "dim")
+    return Text("sleeping", "dim") if status.state is ChildState.SLEEPING else Text("running", "green")
 
 
 def _resources(status: ServerStatus) -> str:

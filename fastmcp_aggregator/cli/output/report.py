@@ -50,8 +50,13 @@ WHOSE: Mapping[str, str] = {
 
 
 def is_running(status: ServerStatus) -> bool:
-    """Whether the child has come up, or would if it were called."""
-    return status.state in (ChildState.RUNNING, ChildState.SLEEPING)
+    """Whether the child has come up, or would if it were called, or is about to since it was."""
+    return status.state in (ChildState.RUNNING, ChildState.SLEEPING) or is_waking(status)
+
+
+def is_waking(status: ServerStatus) -> bool:
+    """Whether the child, which has settled, starts anew and has not failed."""
+    return status.state is ChildState.INITIALIZING and status.last_error is None
 
 
 def why_failed(status: ServerStatus) -> str:
@@ -61,6 +66,8 @@ def why_failed(status: ServerStatus) -> str:
 def line_of(status: ServerStatus) -> str:
     if status.state is ChildState.SLEEPING:
         return f"{status.server_key}: starts when it is called, {counts_of([status])}"
+    if is_waking(status):
+        return f"{status.server_key}: starting, {counts_of([status])}"
     if is_running(status):
         return f"{status.server_key}: running, {counts_of([status])} ({status.protocol_version})"
     return f"{status.server_key}: failed: {printable(why_failed(status))}"
@@ -70,8 +77,10 @@ def summary_of(statuses: Iterable[ServerStatus]) -> str:
     known = list(statuses)
     served = [status for status in known if is_running(status)]
     asleep = sum(status.state is ChildState.SLEEPING for status in served)
+    starting = sum(map(is_waking, served))
     failed = [status.server_key for status in known if not is_running(status)]
-    parts = [f"{len(served) - asleep} of {counted(len(known), 'server')} running"]
+    parts = [f"{len(served) - asleep - starting} of {counted(len(known), 'server')} running"]
+    parts += [f"{starting} starting"] if starting else []
     parts += [f"{asleep} {'starts' if asleep == 1 else 'start'} when called"] if asleep else []
     summary = ", ".join([*parts, counts_of(served)])
     return f"{summary}; failed: {', '.join(failed)}" if failed else summary
@@ -91,18 +100,18 @@ def counts_of(statuses: Iterable[ServerStatus]) -> str:
 
 
 class Lines(Report):
-    """A line for each child as it settles, and one for all."""
+    """A line for each child as it settles, also again, and one for all."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._all: list[ServerStatus] = []
+        self._latest: dict[str, ServerStatus] = {}
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
-        self._all.append(status)
+        self._latest[status.server_key] = status
         tell(line_of(status), logging.INFO if is_running(status) else logging.ERROR)
 
     def done(self) -> None:
-        tell(summary_of(self._all))
+        tell(summary_of(self._latest.values()))
 
 
 async def follow(app: Aggregator, report: Report, *, once: bool = False) -> None:
