@@ -65,6 +65,16 @@ def test_the_example_in_python_has_at_most_120_lines_of_code() -> None:
     assert len(lines) <= 120
 
 
+@pytest.mark.parametrize("hub_grade", [False, True])
+@pytest.mark.parametrize("language", get_args(Language))
+def test_an_image_is_made_of_the_sources_alone(language: Language, hub_grade: bool) -> None:
+    lines = rendered(replace(full_plan(language), hub_grade=hub_grade))["Containerfile"].splitlines()
+    copied = {
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    }
+    assert copied <= {"pyproject.toml", "README.md", "LICENSE", "package*.json", "tsconfig.json", "./src", "src"}
+
+
 def test_the_fastmcp_of_a_new_server_is_the_one_that_the_aggregator_asks_for() -> None:
     own = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
     new = tomllib.loads(rendered(full_plan("python"))["pyproject.toml"])["project"]["dependencies"]
