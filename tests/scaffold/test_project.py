@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import httpx2
 import pytest
 
 from fastmcp_aggregator.scaffold.project import TEMPLATES, example_plan, rendered, write_project
@@ -230,3 +233,31 @@ def test_a_project_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -
     with pytest.raises(match="cannot write"):
         write_project(tmp_path / "new", {"a": "file", "a/b": "in a file"})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
+def test_a_plain_server_in_python_refuses_web_pages_from_elsewhere(tmp_path: Path) -> None:
+    write_project(tmp_path / "it", rendered(Plan(name="my-server", tools=("count",))))
+    metadata = tmp_path / "it" / "src" / "my_server-0.1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: my-server\nVersion: 0.1.0\n")
+    command = [sys.executable, "-u", "-m", "my_server", "--transport", "http", "--port", "0"]
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(metadata.parent.parent)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            [port] = next(
+                filter(None, (re.findall(r"running on http://127.0.0.1:(\d+)", line) for line in server.stderr))
+            )
+            url, headers = f"http://127.0.0.1:{port}/mcp", {"Accept": "application/json, text/event-stream"}
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            assert httpx2.post(url, json=ping, headers=headers).status_code == 400  # no session
+            for foreign in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+                assert httpx2.post(url, json=ping, headers=headers | foreign).status_code in (403, 421)
+        finally:
+            server.terminate()
