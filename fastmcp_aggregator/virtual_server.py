@@ -334,7 +334,7 @@ class VirtualServer(FastMCP[None]):
 
     def _shortcut(self, endpoint: SessionEndpoint | None, path: str) -> Middleware | None:
         """The layer of the fast path, for an app of streamable HTTP."""
-        if endpoint is None or self.settings.resumable == "always" or not self.settings.fast_path:
+        if endpoint is None or not self.settings.fast_path:
             return None
         return Middleware(
             FastEndpoint,
@@ -343,6 +343,7 @@ class VirtualServer(FastMCP[None]):
             endpoint=endpoint,
             clients=self._live_clients,
             scopes=None if self.auth is None else self.auth.required_scopes,
+            keeps_answers=self.settings.resumable == "always",
         )
 
     @property

@@ -238,8 +238,8 @@ class AggregatorSettings(BaseSettings):
     )
     reconnect_wait: Wait = Field(
         default=30.0,
-        description="seconds in which an HTTP client that lost its connection can come back for its answer; 0: it "
-        "cannot",
+        description="seconds in which an HTTP client that lost its connection can come back for an answer that is "
+        "`resumable`; 0: it cannot",
     )
     resumable: Literal["auto", "always"] = Field(
         default="auto",

@@ -256,6 +256,14 @@ async def test_odd_parameters_are_answered_alike(sides: Sides, params: str, mode
     await sides.agree(body, headers, modern=modern)
 
 
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("text", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80"])
+async def test_what_is_no_utf8_is_refused_alike(sides: Sides, text: bytes, modern: bool) -> None:
+    body = request("tools/call", '{"name": "a:echo", "arguments": {"x": "?"}}', modern=modern).replace(b"?", text)
+    status, _ = await sides.agree(body, routed("tools/call", "a:echo") if modern else None, modern=modern)
+    assert status == 400
+
+
 @pytest.mark.parametrize(
     "request_id", ["7", '"7"', '"x"', "1.5", "true", "null", "[]", "12345678901234567890", "-1", '""']
 )

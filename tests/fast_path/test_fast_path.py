@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from typing import Any
 
 import pytest
@@ -75,6 +76,26 @@ async def test_what_turns_out_unusual_is_taken_over(script: list[Any], reason: s
         if reason == "notification":
             assert (await client.heard("notifications/progress"))["params"]["progressToken"] == "mine"
         await is_quiet(app)
+
+
+async def test_metrics_show_what_was_answered_declined_and_taken_over(modern: bool) -> None:
+    app = build_aggregator(config(a=talking()), metrics=True)
+    async with served(app) as front:
+        client = await front.connect(modern=modern)
+        await client.call("a:echo")
+        await client.call("a:echo")
+        await client.send("x", {})
+        params = {"name": "a:play", "arguments": {"script": [{"progress": [1]}]}, "_meta": {"progressToken": "p"}}
+        await client.result("tools/call", params)
+        async with front.browser() as http:
+            text = (await http.get("/metrics")).text
+    shown = re.findall(r'fast_path_requests_total\{outcome="(.*)",reason="(.*)"\} (\d+)', text)
+    assert {(outcome, reason): int(count) for outcome, reason, count in shown} == {
+        (outcome, reason): count for outcome, reason, count in counts(app).samples()
+    }
+    assert {"answered": "", "declined": "method", "taken over": "notification"}.items() <= {
+        (outcome, reason) for outcome, reason, _ in shown
+    }
 
 
 async def test_an_answer_that_takes_long_comes_from_the_transport(
@@ -167,12 +188,14 @@ async def test_policies_are_asked_once_and_told_once(modern: bool) -> None:
 
 @pytest.mark.parametrize("setting", [{"fast_path": False}, {"resumable": "always"}])
 async def test_it_can_be_turned_off(setting: dict[str, Any], modern: bool) -> None:
+    """Clients of 2026-07-28 cannot come back for answers, so it is not turned off for them where others can."""
     app = build_aggregator(config(a=lean()), **setting)
     async with served(app) as front:
         client = await front.connect(modern=modern)
         await client.call("a:echo")
         await client.call("a:echo")
-    assert counts(app).answered == 0
+    assert (counts(app).answered > 0) is (modern and "resumable" in setting)
+    assert (counts(app).declined["resumable"] > 0) is (not modern and "resumable" in setting)
 
 
 async def test_a_request_that_comes_with_the_handshake_waits_for_it(modern: bool) -> None:

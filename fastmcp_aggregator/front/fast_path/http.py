@@ -63,8 +63,11 @@ class FastEndpoint:
         endpoint: SessionEndpoint,
         clients: LiveClients,
         scopes: Sequence[str] | None,
+        keeps_answers: bool,
     ) -> None:
-        """`scopes` are those that a request must have authenticated with; None: everybody is let in."""
+        """`scopes` are those that a request must have authenticated with; None: everybody is let in. `keeps_answers`:
+        clients of 2025-11-25 can come back for every answer, so the transport serves them.
+        """
         self._app = app
         self._path = path
         self._json_face = {f"{path.rstrip('/')}/{method}": method for method in JSON_METHODS}
@@ -72,6 +75,7 @@ class FastEndpoint:
         self._endpoint = endpoint
         self._clients = clients
         self._scopes = None if scopes is None else frozenset(scopes)
+        self._keeps_answers = keeps_answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
@@ -137,6 +141,8 @@ class FastEndpoint:
             if session_id is not None:
                 raise Declined("headers")
             return Exchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope, headers=headers))
+        if self._keeps_answers:
+            raise Declined("resumable")
         if session_id is None:
             raise Declined("no session")
         connection = self._clients.sessions.get(session_id)
