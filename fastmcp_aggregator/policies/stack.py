@@ -193,14 +193,19 @@ def outcome_of(call: Call, result: Result) -> Outcome:
     if call.task is not None and "status" in result:
         inner = result.get("result")
         has_failed = isinstance(inner, dict) and inner.get("isError")
-        return "tool_error" if has_failed else _OF_TASK.get(result["status"], "task")
+        return "tool_error" if has_failed else _named(_OF_TASK, result["status"], "task")
     if result.get("isError"):
         return "tool_error"
-    return _OF_TYPE.get(result.get("resultType"), "ok")
+    return _named(_OF_TYPE, result.get("resultType"), "ok")
 
 
-_OF_TYPE: Mapping[Any, Outcome] = {"input_required": "input_required", "task": "task"}
-_OF_TASK: Mapping[Any, Outcome] = {"completed": "ok", "failed": "error", "cancelled": "cancelled"}
+def _named(outcomes: Mapping[str, Outcome], name: Any, other: Outcome) -> Outcome:
+    """The outcome of this name, which a server may have made anything."""
+    return outcomes.get(name, other) if isinstance(name, str) else other
+
+
+_OF_TYPE: Mapping[str, Outcome] = {"input_required": "input_required", "task": "task"}
+_OF_TASK: Mapping[str, Outcome] = {"completed": "ok", "failed": "error", "cancelled": "cancelled"}
 
 
 def failure_of(call: Call, error: BaseException) -> CallEnd:

@@ -102,6 +102,18 @@ async def test_what_has_too_many_values_is_passed_on_as_it_is_or_not_at_all(
         is_quiet(app)
 
 
+@pytest.mark.parametrize("fast_path", [True, False])
+async def test_a_type_of_result_that_is_no_text_is_recorded_as_an_answer(fast_path: bool, modern: bool) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()), fast_path=fast_path)
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        recent = app._backend.policies.record_calls()
+        response = await asyncio.wait_for(asked(client, scripts, b'{"content":[],"resultType":[1]}'), PATIENCE)
+        assert response["result"]["content"] == []
+        assert [call.outcome for call in recent.latest(9, lambda _: True)] == ["ok", "ok"]
+        is_quiet(app)
+
+
 class Broken(Policy):
     def after(self, call: Any, end: Any) -> None:
         raise RuntimeError("broken")
@@ -172,6 +184,23 @@ async def test_line_breaks_of_a_server_do_not_reach_the_client(modern: bool) -> 
         life.child.reply = reply  # type: ignore[method-assign]
         assert (await client.result("tools/call", {"name": "a:echo"}))["content"] == []
         assert b"\r" not in client.lines[-1]
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80"])
+async def test_what_is_no_utf8_answers_nothing(text: bytes, modern: bool) -> None:
+    app = build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        await client.call("a:echo")
+        child = scripts["a"].life.child
+
+        def reply(request_id: Any, _: Any) -> None:
+            for content in (b'{"type":"text","text":"%s"}' % text, b""):
+                child.write_bytes(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[%s]}}\n' % (request_id, content))
+
+        child.reply = reply  # type: ignore[method-assign]
+        assert (await client.result("tools/call", {"name": "a:echo"}))["content"] == []
+        assert app._backend.path_counts.answered > 0
 
 
 @pytest.mark.parametrize("place", ["arguments", "_meta", "other"])
