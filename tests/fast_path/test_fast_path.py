@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,24 @@ async def test_an_answer_that_takes_long_comes_from_the_transport(
         monkeypatch.setattr(http.Exchange, "answer_timeout", 60.0)
         await other.call("a:open", gate="gate")
         assert "result" in await answer
+        await is_quiet(app)
+
+
+async def test_a_list_that_waits_long_for_servers_is_left_to_the_transport_where_it_can_be_cancelled(
+    modern: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(http.Exchange, "answer_timeout", 0.0)
+    app = build_aggregator(config(a=lean(wait_for_file=str(tmp_path / "gate"))))
+    async with served(app) as front:
+        client = await front.connect(modern=modern)
+        listing, answer = client.begin("tools/list", {})
+        await until(lambda: counts(app).declined["list"] == 1)
+        if not modern:
+            client.notify(CANCELLED, {"requestId": listing})
+            assert (await asyncio.wait_for(answer, PATIENCE))["error"]["code"] == -32800
+        (tmp_path / "gate").touch()
+        await client.call("a:echo")
+        assert "error" in await answer or len((await answer)["result"]["tools"]) > 1
         await is_quiet(app)
 
 

@@ -198,7 +198,7 @@ class Exchange:
             try:
                 result = self._fast_path.reply(request, self._sender)
             except TakesTurns:
-                self.long = self._fast_path.long_list(request, self._sender, self.encoded)
+                self.long = self._fast_path.long_list(request, self._sender, self)
                 return True
             if result is not None:
                 self._resolve(self.encoded(result))

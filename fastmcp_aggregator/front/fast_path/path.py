@@ -8,6 +8,7 @@ serves the same request by the full path, which finds the call there (`Pipeline`
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -37,7 +38,7 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
-from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.wire import errors
@@ -206,10 +207,11 @@ class FastPath:
             logger.debug("the full path is to serve a request", exc_info=why)
             self._counts.declined["unexpected"] += 1
 
-    async def long_list(self, request: raw_json.RequestLine, sender: Sender, encoded: Encoded) -> LongText | None:
-        """The response to such a request, which is `encoded` from its result; None: it is declined."""
+    async def long_list(self, request: raw_json.RequestLine, sender: Sender, origin: Origin) -> LongText | None:
+        """The response to such a request; None: it is declined, as where servers are still starting after a while."""
         try:
-            response = await self.listed(request, sender, encoded)
+            await self._until_ready(origin.answer_timeout)
+            response = await self.listed(request, sender, origin.encoded)
         except Exception as why:
             self._count_declined(why)
             return None
@@ -241,6 +243,13 @@ class FastPath:
             items = Raw(b"[]")
         result = self._list_result(request.method, items, table, sender)
         return LongText.of(encoded(result), SPECS[kind].list_key, parts)
+
+    async def _until_ready(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._directory.ready()
+        except (TimeoutError, StartupError):
+            raise Declined("list") from None
 
     def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
         if self._directory.is_same_for_all and not self._directory.is_ready:

@@ -128,7 +128,7 @@ class PipeFront:
     async def _list(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> None:
         """Answer a request for such a list, or leave it to the full path."""
         with self._path.in_flight.track():
-            response = await self._path.long_list(request, sender, origin.encoded)
+            response = await self._path.long_list(request, sender, origin)
         del self._lists[origin.key]
         if response is not None and origin.has_room:
             origin.send(response.whole())
