@@ -26,6 +26,7 @@ from test_load_balancer import balancer_file
 from fastmcp_aggregator import AggregatorSettings, build_aggregator, load_config, load_settings
 from fastmcp_aggregator.cli.main import parse
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
+from fastmcp_aggregator.front.http.connection import BODY_LIMIT
 from fastmcp_aggregator.groups import load_groups
 from fastmcp_aggregator.settings.sources import ENV_PREFIX
 
@@ -359,6 +360,11 @@ def checked(*command: str) -> None:
     """Run a program that checks a file."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nginx_takes_no_longer_bodies_than_the_program() -> None:
+    [megabytes] = re.findall(r"client_max_body_size (\d+)m;", (DEPLOY / "nginx" / "hub.conf").read_text())
+    assert int(megabytes) * 1024**2 == BODY_LIMIT
 
 
 def test_the_load_balancer_knows_every_replica_of_the_compose_file() -> None:
