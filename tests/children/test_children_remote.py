@@ -10,15 +10,17 @@ import logging
 import resource
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
 import pytest
-from support.harness import MODERN, PATIENCE, RawClient, config, connected, timed, until
+from support.harness import MODERN, PATIENCE, RawClient, config, connected, lean, timed, until
 from support.remote_server import Misbehaviour, RemoteServer, Request, remote_server
+from support.serving import served
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
+from fastmcp_aggregator.access.listening import listening_socket, url_of
 from fastmcp_aggregator.children.http import metadata_addresses
 from fastmcp_aggregator.children.http.failures import of_status
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
@@ -727,3 +729,21 @@ async def test_a_secret_is_in_no_line_of_the_log_of_a_server_that_works(caplog: 
     ours = [r for r in caplog.records if not r.name.startswith(("mcp", "tests"))]
     assert ours
     assert SECRET not in "\n".join(record.getMessage() for record in ours)
+
+
+async def test_a_call_that_comes_round_and_round_is_refused() -> None:
+    """Two hubs without prefixes have each other, and nothing else; each has listed the other's tool, which is gone."""
+    async with AsyncExitStack() as stack:
+        listeners = [stack.enter_context(listening_socket("127.0.0.1", 0)) for _ in range(2)]
+        urls = [f"{url_of(listener, '127.0.0.1')}/mcp" for listener in listeners]
+        one, other = (config(t=lean(), peer={"url": urls[1]}), config(peer={"url": urls[0]}))
+        apps = [build_aggregator(document, prefix=False, strict=False) for document in (one, other)]
+        fronts = [
+            await stack.enter_async_context(served(app, listener=listener))
+            for app, listener in zip(apps, listeners, strict=True)
+        ]
+        client = await fronts[0].connect(modern=True)
+        await until(lambda: all(app.health()["peer"].tools for app in apps))
+        await apps[0].reload(config(peer={"url": urls[1]}))
+        error = await client.error("tools/call", {"name": "echo", "arguments": {}})
+    assert "it leads back here: the call comes round and round" in error["message"]

@@ -48,7 +48,7 @@ from fastmcp_aggregator.children.http.failures import (
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.http.network import Network
-from fastmcp_aggregator.children.session.ownership import child_has_hung_up, owner_now
+from fastmcp_aggregator.children.session.ownership import child_has_hung_up, headers_of_caller, owner_now
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config.disclosure import shown
 
@@ -75,6 +75,10 @@ _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
 """Bounds of one account's cookies; beyond them cookies are dropped."""
 _MOST_JARS = 1000
 _NO_COOKIES = DefaultCookiePolicy(allowed_domains=())
+_LOOP, _HOP = "cdn-loop", "fastmcp-aggregator-"
+"""The header by which requests that come round are known (RFC 8586), and how what we add to it begins."""
+_MOST_ROUNDS, _MOST_HOPS = 3, 50
+"""Times that a request is sent by the same client, as names with three rounds are listed; and by any, in a row."""
 _MOST_QUERIES = 10
 """Addresses that a server may redirect to, within its origin, with a query."""
 
@@ -97,6 +101,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self._limit = limit
         self._unfinished = Unfinished(max(2 * limit, _LEAST_UNFINISHED))
         self._mark = secrets.token_hex(16)
+        self._hop = f"{_HOP}{secrets.token_hex(8)}"
         self._reopenings = Throttle(at_once=20, per_second=2)
         self._has_answered = False
         self._is_over = False
@@ -244,7 +249,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         url = request.url
         if not url.query and (query := self._queries.get(url.path)):
             url = url.copy_with(query=query)
-        headers = await self._credentials.headers()
+        headers: Mapping[str, str] = {**await self._credentials.headers(), _LOOP: self._hops()}
         response = await self._exchange(self._copy(request, headers, url))
         for _ in range(_MOST_RENEWALS if self._credentials.may_be_renewed else 0):
             if response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope":
@@ -257,6 +262,18 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
                 break
             response = await self._exchange(self._copy(request, headers, url))
         return response
+
+    def _hops(self) -> str:
+        """Which clients of aggregators have sent the request of the present context, with this one.
+
+        Raises:
+            HttpFailed: it comes round and round.
+        """
+        named = (headers_of_caller() or {}).get(_LOOP, "").split(",")
+        hops = [hop for each in named if (hop := each.strip()).startswith(_HOP)]
+        if hops.count(self._hop) >= _MOST_ROUNDS or len(hops) >= _MOST_HOPS:
+            raise HttpFailed(HttpFailure("unacceptable", "it leads back here: the call comes round and round"))
+        return ", ".join((*hops, self._hop))
 
     async def _exchange(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request with the cookies that were set for its caller, and for nobody: those are the session's, as its
