@@ -17,7 +17,7 @@ from starlette.types import Scope
 
 from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
-from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent, SendingInPieces
+from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent, SendingLongResults
 from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
 from fastmcp_aggregator.front.http.endpoints import Endpoints
 from fastmcp_aggregator.front.http.gate import AdmissionQueue, Gate, GateLimits
@@ -209,7 +209,7 @@ def _disconnects(settings: AggregatorSettings, options: dict[str, Any]) -> list[
     events = options.get("event_store")
     if options.get("transport") == "sse" or not isinstance(events, KeptEvents | None):
         return []
-    sender = None if options.get("middleware") else SendingInPieces
+    sender = None if options.get("middleware") else SendingLongResults
     return [Middleware(Disconnects, events=events, wait=settings.reconnect_wait, sender=sender)]
 
 

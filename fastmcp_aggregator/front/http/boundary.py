@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -347,25 +347,20 @@ class Sending:
 
 
 @dataclass(eq=False, slots=True)
-class SendingInPieces:
-    """The sending side of a response, by which a long result goes out in pieces."""
+class SendingLongResults:
+    """The sending side of a response, by which a long result goes out: whole, so that it counts until it is read."""
 
     _send: Send
     long: LongResult | None = None
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(self, message: Message) -> None:
-        async with self._lock:  # or a ping of the stream would come between the pieces
-            if self.long is None:
-                await self._send(message)
-            elif message["type"] == "http.response.start":
-                headers = [header for header in message["headers"] if header[0] != b"content-length"]
-                await self._send({**message, "headers": headers})
-            elif (text := self.long.put_into(message.get("body", b""))) is None:
-                await self._send(message)
-            else:
-                for chunk in text.chunks():
-                    await self._send({**message, "body": chunk, "more_body": True})
-                    await asyncio.sleep(0)
-                await self._send({**message, "body": b""})
-                self.long = None
+        if self.long is None:
+            await self._send(message)
+        elif message["type"] == "http.response.start":
+            headers = [header for header in message["headers"] if header[0] != b"content-length"]
+            await self._send({**message, "headers": headers})
+        elif (text := self.long.put_into(message.get("body", b""))) is None:
+            await self._send(message)
+        else:
+            self.long = None
+            await self._send({**message, "body": text.whole()})
