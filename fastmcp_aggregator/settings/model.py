@@ -247,7 +247,7 @@ class AggregatorSettings(BaseSettings):
         "take over a quarter of a second, so that short calls cost a quarter",
     )
     fast_path: bool = Field(
-        default=True, description="whether plain requests take the fast path; the answers are the same without"
+        default=True, description="whether plain requests take the fast path; the answers mean the same without"
     )
     rewrite_app_pages: bool = Field(
         default=True,

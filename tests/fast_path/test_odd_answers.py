@@ -114,6 +114,27 @@ async def test_a_type_of_result_that_is_no_text_is_recorded_as_an_answer(fast_pa
         is_quiet(app)
 
 
+async def test_an_answer_that_is_a_result_and_an_error_is_the_same_on_both_paths(modern: bool) -> None:
+    answers = []
+    for fast_path in (True, False):
+        app = fastmcp_aggregator.build_aggregator(config(a=lean()), fast_path=fast_path)
+        scripts = scripted(app)
+        async with app, connected(app, modern=modern) as client:
+            await client.call("a:echo")
+            child = scripts["a"].life.child
+
+            def reply(request_id: Any, _: Any, write: Any = child.write_bytes) -> None:
+                both = b'"result":{"content":[]},"error":{"code":-32050,"message":"both"}'
+                write(b'{"jsonrpc":"2.0","id":%d,%b}\n' % (request_id, both))
+
+            child.reply = reply  # type: ignore[method-assign]
+            response = await asyncio.wait_for(client.send("tools/call", {"name": "a:echo", "arguments": {}}), PATIENCE)
+            answers.append({key: value for key, value in response.items() if key != "id"})
+            is_quiet(app)
+    assert answers[0] == answers[1]
+    assert "result" not in answers[0]
+
+
 class Broken(Policy):
     def after(self, call: Any, end: Any) -> None:
         raise RuntimeError("broken")
