@@ -21,6 +21,7 @@ from fastmcp_aggregator.protocol.legacy import tools_for_legacy
 from fastmcp_aggregator.protocol.raw_json import encode
 from fastmcp_aggregator.routing.addresses import Publish, publish_addresses
 from fastmcp_aggregator.routing.route import Route, Routes
+from fastmcp_aggregator.routing.steps import Making, made_together
 
 NAMED = (Kind.TOOL, Kind.PROMPT)
 _STEP = 50
@@ -51,6 +52,7 @@ class Section:
         self._listed: dict[tuple[Kind, NameRule], Named] = {}
         self._items: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], bytes] = {}
+        self._making: Making = {}
 
     def shown(self, kind: Kind) -> list[Any]:
         """What clients see of a kind, to be compared."""
@@ -129,8 +131,16 @@ class Section:
         return self._writing(kind, rule, is_modern=is_modern)
 
     def _naming(self, kind: Kind, rule: NameRule) -> Iterator[None]:
-        if (kind, rule) in self._listed:
-            return
+        return made_together(self._making, self._listed, (kind, rule), lambda: self._name(kind, rule))
+
+    def _publishing(self, kind: Kind, rule: NameRule) -> Iterator[None]:
+        return made_together(self._making, self._items, (kind, rule), lambda: self._publish_all(kind, rule))
+
+    def _writing(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[None]:
+        key = (kind, rule, is_modern)
+        return made_together(self._making, self._texts, key, lambda: self._write(kind, rule, is_modern=is_modern))
+
+    def _name(self, kind: Kind, rule: NameRule) -> Iterator[None]:
         routes = self.routes[kind]
         pairs: list[tuple[str, Route]] = []
         doubtful: list[int] = []
@@ -146,9 +156,7 @@ class Section:
                 yield
         self._listed[kind, rule] = Named(pairs, frozenset(doubtful))
 
-    def _publishing(self, kind: Kind, rule: NameRule) -> Iterator[None]:
-        if (kind, rule) in self._items:
-            return
+    def _publish_all(self, kind: Kind, rule: NameRule) -> Iterator[None]:
         yield from self._naming(kind, rule)
         id_field, items = SPECS[kind].id_field, []
         for number, (public, route) in enumerate(self._listed[kind, rule].pairs):
@@ -157,9 +165,7 @@ class Section:
                 yield
         self._items[kind, rule] = items
 
-    def _writing(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[None]:
-        if (kind, rule, is_modern) in self._texts:
-            return
+    def _write(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[None]:
         yield from self._publishing(kind, rule)
         items, texts = self._items[kind, rule], []
         for start in range(0, len(items), _STEP):

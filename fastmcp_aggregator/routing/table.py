@@ -46,6 +46,7 @@ from fastmcp_aggregator.routing.addresses import (
 )
 from fastmcp_aggregator.routing.route import Route, Routes
 from fastmcp_aggregator.routing.section import NAMED, Section, text_of
+from fastmcp_aggregator.routing.steps import Making, made_together
 from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.sections import ToolChanges
 
@@ -118,6 +119,7 @@ class RouteTable:
         self._listings: dict[tuple[Kind, NameRule], list[dict[str, Any]]] = {}
         self._texts: dict[tuple[Kind, NameRule, bool], Raw] = {}
         self._lost: dict[tuple[str, Kind, NameRule], set[int]] = {}
+        self._making: Making = {}
 
     def find(self, kind: Kind, name: str) -> Route | None:
         """The route of a name in any accepted spelling."""
@@ -379,8 +381,12 @@ class RouteTable:
     def _finding_lost(self, child: Child, kind: Kind, rule: NameRule) -> Iterator[None]:
         """Find, in steps, the places in the list of a child of what is under a name that leads elsewhere."""
         doubtful = self._doubtful(child, kind, rule)
-        if not doubtful or (child.key, kind, rule) in self._lost:
-            return
+        if not doubtful:
+            return iter(())
+        key = (child.key, kind, rule)
+        return made_together(self._making, self._lost, key, lambda: self._find_lost(child, kind, rule, doubtful))
+
+    def _find_lost(self, child: Child, kind: Kind, rule: NameRule, doubtful: Collection[int]) -> Iterator[None]:
         pairs = self._section(child).named(kind, rule).pairs
         lost: set[int] = set()
         for number, place in enumerate(doubtful):

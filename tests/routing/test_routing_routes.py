@@ -14,6 +14,7 @@ from support.doubles import ListedChild
 from fastmcp_aggregator.catalogue.snapshot import SPECS, Catalogue, Kind
 from fastmcp_aggregator.naming.rules import NameRule, SeparatorSetting, every_spelling
 from fastmcp_aggregator.naming.uris import as_pydantic_writes, public_uri
+from fastmcp_aggregator.routing import section as section_module
 from fastmcp_aggregator.routing import table as table_module
 from fastmcp_aggregator.routing.caller_table import CallerTable
 from fastmcp_aggregator.routing.route import Route
@@ -604,6 +605,32 @@ def test_a_long_list_is_made_in_steps_and_is_the_same_as_at_once() -> None:
         text = at_once.listing_as_json(kind, rule, is_modern=True)
         assert bytes(in_steps.listing_as_json(kind, rule, is_modern=True)) == bytes(text)
         assert [each[SPECS[kind].id_field] for each in json.loads(bytes(text))] == list(at_once.names(kind, rule))
+
+
+def test_a_list_that_several_ask_for_meanwhile_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes, rule, made = table(child("a", *[f"x{number}" for number in range(1800)])), Naming().rule(None), list[int]()
+    text_of = section_module.text_of
+    monkeypatch.setattr(
+        section_module, "text_of", lambda kind, items, **era: (made.append(len(items)), text_of(kind, items, **era))[1]
+    )
+    asking = [routes.steps(Kind.TOOL, rule, is_modern=True) for _ in range(20)]
+    while asking:
+        asking = [steps for steps in asking if next(steps, "made") != "made"]
+    assert sum(made) == 1800
+    assert len(json.loads(bytes(routes.listing_as_json(Kind.TOOL, rule, is_modern=True)))) == sum(made) == 1800
+
+
+def test_what_cannot_be_made_is_told_all_who_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes, rule = table(child("a", "x")), Naming().rule(None)
+
+    def fail(*_: Any, **__: Any) -> bytes:
+        raise ValueError("no text")
+
+    monkeypatch.setattr(section_module, "text_of", fail)
+    asking = [routes.steps(Kind.TOOL, rule, is_modern=True) for _ in range(2)]
+    for steps in asking:
+        with pytest.raises(ValueError, match="no text"):
+            list(steps)
 
 
 @pytest.mark.parametrize("prefix", [False, True])
