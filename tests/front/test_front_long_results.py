@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -13,7 +14,7 @@ from starlette.middleware import Middleware
 from support.harness import config, lean
 from support.memory import build_aggregator
 from support.serving import served
-from support.wire import text_of
+from support.wire import PATIENCE, text_of
 
 from fastmcp_aggregator.front.http import rest
 from fastmcp_aggregator.front.http.boundary import SendingLongResults
@@ -110,3 +111,22 @@ async def test_nothing_stands_for_what_is_short_or_cannot_be_encoded(result: Any
 
     await Disconnects(app, sender=SendingLongResults)({"type": "http", "method": "POST"}, asyncio.Event().wait, send)
     assert sent == [{"type": "http.response.body", "body": b"as it is"}]
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_a_long_answer_in_json_tells_its_length(version: bytes) -> None:
+    async with served(build_aggregator(config(a=lean()), fast_path=False)) as front:
+        place = urlsplit(front.url)
+        body = json.dumps({"name": "a:echo", "arguments": {"text": "x" * 400_000}}).encode()
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(
+            b"POST %b/tools/call HTTP/%b\r\nHost: 127.0.0.1:%d\r\n" % (place.path.encode(), version, place.port)
+        )
+        writer.write(
+            b"Content-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)
+        )
+        head, _, answer = (await asyncio.wait_for(reader.read(), PATIENCE)).partition(b"\r\n\r\n")
+        assert b"\r\ncontent-length: %d" % len(answer) in head
+        assert b"transfer-encoding" not in head
+        assert "x" * 400_000 in json.loads(answer)["content"][0]["text"]
+        writer.close()

@@ -352,15 +352,26 @@ class SendingLongResults:
 
     _send: Send
     long: LongResult | None = None
+    _start: Message | None = None
+    """How the response begins, until it is known how long it is."""
 
     async def send(self, message: Message) -> None:
-        if self.long is None:
-            await self._send(message)
-        elif message["type"] == "http.response.start":
-            headers = [header for header in message["headers"] if header[0] != b"content-length"]
-            await self._send({**message, "headers": headers})
-        elif (text := self.long.put_into(message.get("body", b""))) is None:
-            await self._send(message)
-        else:
-            self.long = None
-            await self._send({**message, "body": text.whole()})
+        if self.long is not None and message["type"] == "http.response.start":
+            self._start = message
+            return
+        body = message.get("body", b"")
+        text = None if self.long is None else self.long.put_into(body)
+        start, self._start = self._start, None
+        if text is not None:
+            self.long, message = None, {**message, "body": text.whole()}
+        if start is not None:
+            await self._send(start if text is None else _longer(start, len(text) - len(body)))
+        await self._send(message)
+
+
+def _longer(start: Message, size: int) -> Message:
+    """The start of a response whose body has so many bytes more."""
+    headers = [
+        (name, b"%d" % (int(value) + size) if name == b"content-length" else value) for name, value in start["headers"]
+    ]
+    return {**start, "headers": headers}
