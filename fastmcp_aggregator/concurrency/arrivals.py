@@ -26,6 +26,8 @@ _ACCEPTED_AT_ONCE = 64
 _CLOSED_AT_ONCE = 8
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
+_MOST_WAITING = 256
+"""Connections that wait: then others stay in the system's queue, and are not closed for lack of room."""
 _STAYS = 0.005
 """Seconds that one waits at least while many of its address do: most that leave have left by then."""
 _PAUSE = 0.001
@@ -88,6 +90,8 @@ class Arrivals:
         """Of those."""
         self._left: deque[Arrival] = deque()
         """Those that wait to be closed."""
+        self._is_full = False
+        """Whether others stay in the system's queue."""
         self._next_turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -122,9 +126,15 @@ class Arrivals:
                 self._end(arrival)
 
     def _listen(self) -> None:
-        self._loop.add_reader(self._listener.fileno(), self._accept)
+        self._is_full = False
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
+        if self._count >= _MOST_WAITING:
+            self._is_full = True
+            self._loop.remove_reader(self._listener.fileno())
+            return
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, peer = self._listener.accept()
@@ -196,6 +206,8 @@ class Arrivals:
                 if queue:
                     self._waiting[address] = queue  # behind the others
                 self._count -= 1
+                if self._is_full and self._count < _MOST_WAITING:
+                    self._listen()
                 return arrival
         return None
 

@@ -162,3 +162,13 @@ async def test_at_the_end_all_are_closed(server: Server) -> None:
     assert server.shares.taken == 0
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
+
+
+async def test_of_a_burst_that_has_sent_what_it_wants_none_is_closed_for_another() -> None:
+    with ExitStack() as stack:
+        server = Server(stack, room=500)
+        for _ in range(450):
+            server.client(b"x")
+        server.start()
+        await server.settle()
+        assert len(server.taken) == 450
