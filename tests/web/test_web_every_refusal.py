@@ -360,7 +360,8 @@ async def form_of_another_page(place: Around, address: str) -> httpx2.Response:
 
 
 async def form_of_another_site(place: Around, address: str) -> httpx2.Response:
-    return await Browser().authenticate(address, key_of(place, "alice"), **{"sec-fetch-site": "cross-site"})
+    fields = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
+    return await Browser().authenticate(address, key_of(place, "alice"), **fields)
 
 
 async def somebody_else_s_login(place: Around, address: str) -> httpx2.Response:
