@@ -126,8 +126,9 @@ class Pipeline:
                 fast.abandon()  # unless it was resumed
 
     async def _serve(self, ctx: Context, call_next: CallNext, fast: FastCall | None) -> HandlerResult:
-        require_readable(ctx)
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_modern:
+            require_readable(ctx)
         if is_modern and self._backend.profile.is_awaited:
             self.handshakes.record_capabilities(ctx)
         answer = self._answers.get(ctx.method)
@@ -471,10 +472,10 @@ def require_object(params: Params, name: str) -> None:
 
 
 def require_readable(ctx: Context) -> None:
-    """Reject parameters that are not JSON for every parser.
+    """Reject parameters of a modern client that are not JSON for every parser.
 
-    The SDK reads what modern clients send over HTTP with Python's parser, which takes half a surrogate pair for a text
-    and nests five times as deep as others.
+    The SDK reads what they send over HTTP with Python's parser, which takes half a surrogate pair for a text and nests
+    five times as deep as the one that reads all else.
     """
     try:
         from_json(to_json(ctx.params))

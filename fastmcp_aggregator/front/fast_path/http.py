@@ -104,17 +104,19 @@ class FastEndpoint:
         if first.get("more_body") or len(body) > self._fast_path.most_bytes:
             self._fast_path.decline("too large", body)
             return None
-        exchange, is_begun = None, False
+        exchange: Exchange | None = None
+        is_begun = False
         try:
             if method is not None:
                 if body and not is_json(scope):
                     return None
                 request = json_request(method, body, request_id_of(scope["headers"]))
+                exchange = self._of_json_face(scope)
             else:
+                exchange = self._exchange(scope)  # first: to read a body takes longer
                 request = raw_json.read_request(body)
             if self._fast_path.talkers.known and self._fast_path.is_left(request):
                 return None
-            exchange = self._exchange(scope) if method is None else self._of_json_face(scope)
             is_begun = exchange.begin(request)
         except Declined as why:
             self._fast_path.decline(why.reason, body)
