@@ -114,6 +114,20 @@ async def test_a_type_of_result_that_is_no_text_is_recorded_as_an_answer(fast_pa
         is_quiet(app)
 
 
+@pytest.mark.parametrize("part", [b'"_meta":{"x":%b}', b'"isError":%b', b'"resultType":"task","task":%b'])
+async def test_a_number_that_no_parser_takes_is_an_error_of_the_server(
+    part: bytes, modern: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = fastmcp_aggregator.build_aggregator(config(a=lean()))
+    scripts = scripted(app)
+    async with app, connected(app, modern=modern) as client:
+        result = b'{"content":[],%b}' % part % (b"1" + b"0" * 5000)
+        response = await asyncio.wait_for(asked(client, scripts, result), PATIENCE)
+        assert response["error"] == {"code": -32603, "message": TOO_MANY_PARTS}
+        assert "unhandled exception" not in caplog.text
+        is_quiet(app)
+
+
 async def test_an_answer_that_is_a_result_and_an_error_is_the_same_on_both_paths(modern: bool) -> None:
     answers = []
     for fast_path in (True, False):

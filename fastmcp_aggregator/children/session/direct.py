@@ -141,7 +141,10 @@ class DirectRequest:
                 is_long = len(text) > LONG
                 if is_long:
                     await asyncio.sleep(0)  # others go first: that took milliseconds, and so does the next step
-                decoded: dict[str, Any] = raw_json.decode_as_read(text)
+                try:
+                    decoded: dict[str, Any] = raw_json.decode_as_read(text)
+                except ValueError:  # for a number of too many digits, or nested too deeply
+                    raise MCPError(INTERNAL_ERROR, TOO_MANY_PARTS) from None
                 if is_long:
                     await asyncio.sleep(0)
                 return decoded
