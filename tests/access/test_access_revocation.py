@@ -288,7 +288,7 @@ async def test_a_stream_ends_with_its_token_though_the_clock_was_put_forward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Later(monkeypatch)
-    monkeypatch.setattr(revocation, "_LOOK", 0.01, raising=False)
+    monkeypatch.setattr(revocation, "_LOOK", 0.01)
     async with hub(tokens_alone(tmp_path), tmp_path) as opened:
         old = await opened.connect_sse(token(seconds=3600))
         later.seconds = 3602  # as on a machine that was suspended

@@ -298,9 +298,9 @@ async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Pat
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
-        shown = await ended(*patched("status", _PATIENCE=0.5))
+        shown = await ended(*patched("status", _TIMEOUT=0.5))
         assert f"process {hub}, it does not answer" in shown.stdout
-        stopped = await ended(*patched("stop", _PATIENCE=0.5, ANSWER_TIMEOUT=0.5))
+        stopped = await ended(*patched("stop", _TIMEOUT=0.5, ANSWER_TIMEOUT=0.5))
         assert stopped.returncode == 0, stopped.stderr
         assert f"its process {hub} is killed" in stopped.stderr
         await until(lambda: is_gone(hub))
@@ -364,10 +364,10 @@ def patched(*arguments: str, **constants: float) -> list[str]:
     """A command that waits for other times."""
     modules = {
         **{"GREETING_TIMEOUT": "attach.bridge", "SILENCE": "attach.probe", "PROBE_TIMEOUT": "attach.probe"},
-        **{"ANSWER_TIMEOUT": "attach.asking", "_PATIENCE": "cli.running.local_hubs"},
+        **{"ANSWER_TIMEOUT": "attach.asking", "_TIMEOUT": "cli.running.local_hubs"},
     }
     patches = "".join(
-        f"import fastmcp_aggregator.{modules[name]} as module; module.{name} = {value}\n"
+        f"import fastmcp_aggregator.{modules[name]} as module; module.{name}; module.{name} = {value}\n"
         for name, value in constants.items()
     )
     code = (

@@ -343,6 +343,23 @@ def test_no_hub_is_told_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capfd.readouterr().out) == {"hubs": []}
 
 
+@pytest.mark.usefixtures("no_hub")
+@pytest.mark.parametrize("code", [401, 500])
+def test_another_program_that_serves_http_here_does_not_hide_that_no_hub_runs(
+    code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = "no hub runs; the next request of a client that attaches starts it; http://127.0.0.1"
+    with site(status=(code, b"")) as url:
+        for module in (hubs_status, hubs_restart):
+            monkeypatch.setattr(module, "HERE", url)
+        assert main(["status", "--json"]) == 1
+        out, err = capfd.readouterr()
+        assert json.loads(out) == {"hubs": []}
+        assert err.startswith(told)
+        assert main(["restart", "a"]) == 1
+        assert capfd.readouterr().err.startswith(told)
+
+
 async def test_an_instance_here_is_shown_and_watched_if_no_hub_runs(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

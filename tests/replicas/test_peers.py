@@ -79,7 +79,7 @@ async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def pair(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Replica, Replica]]:
     monkeypatch.setattr(rpc, "_LIVENESS_INTERVAL", 0.05)
     monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(redis_peers, "_KEY_INTERVAL", 0.05, raising=False)
+    monkeypatch.setattr(redis_peers, "_KEY_INTERVAL", 0.05)
     async with AsyncExitStack() as stack:
         one, other = Replica(redis.url), Replica(redis.url)
         for replica in (one, other):

@@ -183,7 +183,8 @@ class HostGuard:
 def _why_misdirected(scope: Scope) -> str:
     told = {name: value for name, value in scope["headers"] if name in (b"host", b"origin", b"sec-fetch-site")}
     shown = [f"{name.decode().title()} {value[:_LONGEST_HOST].decode('latin-1')!r}" for name, value in told.items()]
-    return f"{' and '.join(shown) or 'no Host'}: see `allowed_hosts` and `cors_origins`"
+    advice = ": see `allowed_hosts` and `cors_origins`" if b"origin" in told or b"sec-fetch-site" not in told else ""
+    return f"{' and '.join(shown) or 'no Host'}{advice}"
 
 
 def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:

@@ -9,7 +9,7 @@ from fastmcp_aggregator.attach.asking import ask
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.instance import NoInstanceError
+from fastmcp_aggregator.cli.running.instance import InstanceError, NoInstanceError
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, NO_HUB, NOTHING, Status, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
@@ -39,6 +39,8 @@ def _without_hub(options: argparse.Namespace) -> int:
             return run_restart(options)
         except NoInstanceError:
             say(NOTHING)
+        except InstanceError as error:
+            say(f"{NO_HUB}; {error}")
     else:
         say(NO_HUB)
     return FAILED

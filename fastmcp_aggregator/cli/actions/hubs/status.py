@@ -16,7 +16,7 @@ from fastmcp_aggregator.attach.identity import how_to_share
 from fastmcp_aggregator.cli.actions import status as of_instance
 from fastmcp_aggregator.cli.output.report import WHOSE
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.instance import NoInstanceError
+from fastmcp_aggregator.cli.running.instance import InstanceError, NoInstanceError
 from fastmcp_aggregator.cli.running.local_hubs import (
     HANGS,
     NO_HUB,
@@ -43,8 +43,12 @@ def run(options: argparse.Namespace) -> int:
         options.url = options.url or HERE
         return of_instance.run(options)
     hubs = _named(options.hub)
-    if not hubs and options.hub is None and (code := _of_instance(options)) is not None:
-        return code
+    none = NO_HUB if options.hub is None else f"no hub {options.hub!r} runs"
+    if not hubs and options.hub is None:
+        found = _of_instance(options)
+        if isinstance(found, int):
+            return found
+        none = found
     if options.watch:
         return _watch(options)
     if options.json:
@@ -52,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     elif hubs:
         put_table(_table(hubs), _IN_FULL)
     if not hubs:
-        say(NOTHING if options.hub is None else f"no hub {options.hub!r} runs")
+        say(none)
     return FINE if hubs else FAILED
 
 
@@ -60,15 +64,17 @@ def _named(word: str | None) -> list[Status]:
     return [hub for hub in running_hubs() if is_named(hub, word)]
 
 
-def _of_instance(options: argparse.Namespace) -> int | None:
-    """How an instance is that serves HTTP here; None: there is none."""
+def _of_instance(options: argparse.Namespace) -> int | str:
+    """How an instance is that serves HTTP here; or what to say, if none does, or something else."""
     options.url = HERE
     try:
         if options.watch:  # which would wait for one
             of_instance.instance_of(options).sample()
         return of_instance.run(options)
     except NoInstanceError:
-        return None
+        return NOTHING
+    except InstanceError as error:
+        return f"{NO_HUB}; {error}"
 
 
 def _watch(options: argparse.Namespace) -> int:
