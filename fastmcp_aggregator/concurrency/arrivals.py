@@ -23,11 +23,11 @@ from fastmcp_aggregator.concurrency.limiter import Holder
 
 _ACCEPTED_AT_ONCE = 64
 """In a turn of the event loop."""
-_CLOSED_AT_ONCE = 8
+_CLOSED_AT_ONCE = 16
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
 _MOST_WAITING = 256
-"""Connections that wait: then others stay in the system's queue, and are not closed for lack of room."""
+"""Connections that wait, to be closed as well: then others stay in the system's queue."""
 _STAYS = 0.005
 """Seconds that one waits at least while many of its address do: most that leave have left by then."""
 _PAUSE = 0.001
@@ -131,10 +131,14 @@ class Arrivals:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        if self._count >= _MOST_WAITING:
+        if self._count + len(self._left) >= _MOST_WAITING:
             self._is_full = True
             self._loop.remove_reader(self._listener.fileno())
             return
+        self._accept_some()
+        self._hear()  # most that leave have left: they take no room from others
+
+    def _accept_some(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 connection, peer = self._listener.accept()
@@ -167,6 +171,7 @@ class Arrivals:
                 continue
             is_ended = events & select.EPOLLRDHUP and (self._count >= _MANY or not _has_sent(arrival.connection))
             if is_ended or events & (select.EPOLLHUP | select.EPOLLERR):
+                self._connections.leave(arrival)
                 self._left.append(arrival)
             else:
                 self._count += 1
@@ -189,8 +194,10 @@ class Arrivals:
                 self._end(arrival)
                 closed += 1
         while self._left and closed < _CLOSED_AT_ONCE:
-            self._end(self._left.popleft())
+            self._left.popleft().abort()
             closed += 1
+        if self._is_full and self._count + len(self._left) < _MOST_WAITING:
+            self._listen()
         if is_done or closed == _CLOSED_AT_ONCE:
             self._next_turn = self._loop.call_soon(self._turn)
         else:
@@ -206,8 +213,6 @@ class Arrivals:
                 if queue:
                     self._waiting[address] = queue  # behind the others
                 self._count -= 1
-                if self._is_full and self._count < _MOST_WAITING:
-                    self._listen()
                 return arrival
         return None
 

@@ -177,3 +177,19 @@ async def test_of_a_burst_that_has_sent_what_it_wants_none_is_closed_for_another
         server.start()
         await server.settle()
         assert len(server.taken) == 450
+
+
+async def test_for_those_that_come_and_leave_no_other_is_closed() -> None:
+    with ExitStack() as stack:
+        server = Server(stack, room=100)
+        server.start()
+        silent = server.client()
+        await server.settle(silent=1)
+        for _ in range(900):
+            server.client().close()
+        waiting = server.client(b"x", "127.0.0.2")
+        await until(lambda: server.taken == ["127.0.0.2"])
+        await server.settle(silent=1)
+        silent.send(b"x")
+        await until(lambda: len(server.taken) == 2)
+        waiting.close()
