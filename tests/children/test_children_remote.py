@@ -737,7 +737,7 @@ async def test_a_call_that_comes_round_and_round_is_refused() -> None:
         listeners = [stack.enter_context(listening_socket("127.0.0.1", 0)) for _ in range(2)]
         urls = [f"{url_of(listener, '127.0.0.1')}/mcp" for listener in listeners]
         one, other = (config(t=lean(), peer={"url": urls[1]}), config(peer={"url": urls[0]}))
-        apps = [build_aggregator(document, prefix=False, strict=False) for document in (one, other)]
+        apps = [build_aggregator(document, prefix=False, strict=False, ready_wait=0) for document in (one, other)]
         fronts = [
             await stack.enter_async_context(served(app, listener=listener))
             for app, listener in zip(apps, listeners, strict=True)
