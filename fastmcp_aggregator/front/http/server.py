@@ -589,8 +589,8 @@ async def serve_http(
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),
-        # asyncio accepts so many connections in a turn. When there are no descriptors left it tries as often, and
-        # logs each failure: https://github.com/python/cpython/issues/151615
+        # Where asyncio accepts connections, it is so many in a turn. When there are no descriptors left it tries as
+        # often, and logs each failure: https://github.com/python/cpython/issues/151615
         backlog=1,
         timeout_graceful_shutdown=_CLOSE_BOUND,
     )
