@@ -69,12 +69,12 @@ def quick(session: nox.Session) -> None:
     session.run("pytest", *session.posargs)
 
 
-@nox.session
-def doors(session: nox.Session) -> None:
+@nox.session(name="install")
+def installation(session: nox.Session) -> None:
     """Run and install the program as newcomers do, by uvx and pipx, from an index of its own with the built wheel."""
     install(session, "test", "build", package=True)
     session.install("pipx")
-    session.run("pytest", "-n", "0", "-m", "real", "tests/packaging", *session.posargs, env={"DOORS": "1"})
+    session.run("pytest", "-n", "0", "-m", "real", "tests/packaging", *session.posargs, env={"INSTALLS": "1"})
 
 
 @nox.session

@@ -61,7 +61,7 @@ def charts(results: Figures) -> dict[str, str]:
         "bench-stdio": ("stdio", "p50_ms", "A call over stdio: median, ms"),
         "bench-http": ("http", "p50_ms", "A call over HTTP: median, ms"),
         "bench-http-at-once": ("http", "calls_per_s", "Calls a second over HTTP, 16 at once"),
-        "bench-json": ("json", "calls_per_s", "Calls a second of the JSON face, 20 at once"),
+        "bench-json": ("json", "calls_per_s", "Calls a second of the JSON API, 20 at once"),
     }
     label = measured(results)
     drawn = [

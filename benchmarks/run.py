@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.programs import ROOT, Package, Programs, package_of, programs, version_of
 from benchmarks.rounds import Figures, Size
-from benchmarks.rows import calls, clients, json_face, lists, talking
-from benchmarks.rows.json_face import AT_ONCE
+from benchmarks.rows import calls, clients, json_api, lists, talking
+from benchmarks.rows.json_api import AT_ONCE
 from benchmarks.tables import table
 from benchmarks.targets import reached
 
@@ -33,7 +33,7 @@ ROWS: dict[str, Row] = {
     "http": calls.http,
     "team": calls.team,
     "remote": calls.remote,
-    "json": json_face.json_face,
+    "json": json_api.json_api,
     "clients": clients.clients,
     "talking": talking.talking,
     "lists": lists.lists,

@@ -79,7 +79,7 @@ TARGETS = [
     Target("http", "a call over HTTP", 2.0, "× bare uvicorn", ratios(UVICORN, "p50_ms")),
     Target("http", "calls a second over HTTP, 16 at once", 0.6, "× bare uvicorn", ratios(UVICORN, "calls_per_s"), True),
     Target("team", TEAM_CALL, 3.0, "× bare uvicorn", ratios(UVICORN, "p50_ms")),
-    Target("json", "JSON face, 20 at once", 1.5, "× mcp-hub", ratios(HUB, "calls_per_s"), True),
+    Target("json", "JSON API, 20 at once", 1.5, "× mcp-hub", ratios(HUB, "calls_per_s"), True),
     Target("clients", "30 + 30 clients: p99 of a call", 5, "× p50", tail),
     Target("clients", "30 + 30 clients: p99 of `/ready`", 20, "ms", figures("p99_ms", "/ready")),
     Target("clients", "30 + 30 clients: growth of memory", 5, "MB", growth),

@@ -1,4 +1,4 @@
-"""The HTTP app of a service: MCP and the JSON face for those with the token or the key, `/health` for everyone."""
+"""The HTTP app of a service: MCP and the JSON API for those with the token or the key, `/health` for everyone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fastmcp_aggregator.service import json_face
+from fastmcp_aggregator.service import json_api
 from fastmcp_aggregator.service.app import Service
 
 HEALTH = "/health"
@@ -40,7 +40,7 @@ def http_app(server: Service) -> Starlette:
         Route(HEALTH, health, methods=["GET"]),
         # For clients that know nothing newer. Both apps share one run of the server.
         *server.http_app(transport="sse", path="/mcp/sse").routes,
-        Route("/mcp/{method:path}", partial(json_face.answer, server), methods=["POST"]),
+        Route("/mcp/{method:path}", partial(json_api.answer, server), methods=["POST"]),
     ]
     return app
 

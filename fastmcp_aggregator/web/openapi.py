@@ -1,4 +1,4 @@
-"""The JSON face as an OpenAPI description."""
+"""The JSON API as an OpenAPI description."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def description(path: str) -> dict[str, Any]:
         paths[f"/groups/{{group_id}}{path}/{method}"] = {"post": _operation(method, [group])}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "fastmcp_aggregator: the JSON face", "version": VERSION},
+        "info": {"title": "fastmcp_aggregator: the JSON API", "version": VERSION},
         "paths": paths,
         "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
     }

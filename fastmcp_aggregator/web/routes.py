@@ -1,11 +1,11 @@
-"""The HTTP routes of a hub, beside its MCP endpoint and the JSON face:
+"""The HTTP routes of a hub, beside its MCP endpoint and the JSON API:
 
 /health /ready               for load balancers, open to everybody
 /status /metrics /groups     for operators and users, behind authentication where there is any
 /wake/{key}                  starts a server that sleeps: the same
 /restart/{key} /stop/{key} … for operators (see `operations.py`)
-/groups/{id}/…               each group's own MCP endpoint and JSON face
-/openapi.json                the JSON face described
+/groups/{id}/…               each group's own MCP endpoint and JSON API
+/openapi.json                the JSON API described
 /accounts/…                  how people log in to servers, and who has (see `accounts.py`)
 / /dashboard/…               a page for people (see `dashboard/`), unless the MCP endpoint itself is at /
 """

@@ -31,7 +31,7 @@ HEADING = "Who somebody is"
 _NOW = int(time.time())
 _OWN_KEY: Any = serialization.load_pem_private_key(OTHER_PAIR.private_key.get_secret_value().encode(), None)
 _PROVIDERS_KEY: Any = serialization.load_pem_private_key(PAIR.private_key.get_secret_value().encode(), None)
-DOORS = [
+CLOSED = [
     *(("POST", path) for path in ("/mcp", "/mcp/tools/list", "/mcp/messages?session_id=x", "/groups/red/mcp")),
     *(("POST", path) for path in ("/groups/red/mcp/tools/call", "/groups/none/mcp", "/groups/red/mcp/messages")),
     *(("GET", path) for path in ("/mcp", "/mcp/sse", "/status", "/metrics", "/groups", "/openapi.json")),
@@ -41,12 +41,12 @@ DOORS = [
 
 
 async def stays_out(room: Team, headers: Mapping[str, str], query: str = "") -> str:
-    """Every door but those that are open to everybody is closed to these headers."""
-    for method, path in DOORS:
+    """Every route but those that are open to everybody refuses these headers."""
+    for method, path in CLOSED:
         joined = f"{path}{'&' if '?' in path else '?'}{query}" if query else path
         status = await room.one.status_of(method, joined, **headers)
         assert status == 401, f"{method} {path.partition('?')[0]}: {status}"
-    return f"401 at {len(DOORS)} doors"
+    return f"401 at {len(CLOSED)} routes"
 
 
 @attack("identity-none", "no credentials", "closed but for `/health`, `/ready` and the page's files")
@@ -88,7 +88,7 @@ async def elsewhere(room: Team) -> str:
     basic = base64.b64encode(f"root:{key}".encode()).decode()
     for headers in ({"Cookie": f"authorization={key}"}, {"Authorization": f"Basic {basic}"}, {"X_API_Key": key}):
         await stays_out(room, headers)
-    return "401 at every door"
+    return "401 at every route"
 
 
 async def _statuses(room: Team, *headers: tuple[str, str]) -> list[int]:
@@ -267,7 +267,7 @@ TOKENS: dict[str, tuple[str, Callable[[str], list[str]]]] = {
 async def _with_tokens(make: Callable[[str], list[str]], room: Team) -> str:
     tokens = make(f"http://127.0.0.1:{room.trap.port}")
     for good in (_good(), _provided(json.dumps(claims_of(groups=["red"])))):
-        answer = await room.one.face(good, "tools/list", group="red")
+        answer = await room.one.json_api(good, "tools/list", group="red")
         assert answer.status_code == 200, "a good token was refused"
     for number, made in enumerate(tokens):
         for headers in ({"Authorization": f"Bearer {made}"}, {"X-API-Key": made}):
@@ -303,9 +303,9 @@ async def groups_claim(room: Team) -> str:
         {},
     ]
     for number, claim in enumerate(odd):
-        answer = await room.one.face(token(groups=claim), "tools/list", group="red")
+        answer = await room.one.json_api(token(groups=claim), "tools/list", group="red")
         assert answer.status_code == 404, f"variation {number}: {answer.status_code}"
-    answer = await room.one.face(token(groups=["red"]), "tools/list", group="red")
+    answer = await room.one.json_api(token(groups=["red"]), "tools/list", group="red")
     assert answer.status_code == 200, "a good claim was refused"
     return f"404 for each of {len(odd)} claims"
 
@@ -318,11 +318,11 @@ async def groups_claim(room: Team) -> str:
 async def spaces(room: Team) -> str:
     kinds = ("\t", "\n", "\x1c", "\x85", "\u00a0", "\u2003", "\u2028", "\u3000")
     for kind in kinds:
-        answer = await room.one.face(token(groups=f"x{kind}red"), "tools/list", group="red")
+        answer = await room.one.json_api(token(groups=f"x{kind}red"), "tools/list", group="red")
         assert answer.status_code == 404, f"{kind!r} in groups: {answer.status_code}"
         status = await room.one.status_of("GET", "/keys", jwt_for("mallory", "red", roles=f"call{kind}operate"))
         assert status == 403, f"{kind!r} in roles: {status}"
-    answer = await room.one.face(token(groups="x red"), "tools/list", group="red")
+    answer = await room.one.json_api(token(groups="x red"), "tools/list", group="red")
     assert answer.status_code == 200, "a good claim was refused"
     return f"404 and 403 for each of {len(kinds)} kinds"
 
@@ -334,7 +334,7 @@ async def spaces(room: Team) -> str:
 )
 async def subject(room: Team) -> str:
     for number, sub in enumerate([None, 1, {"a": 1}, ["ann"], "", "a\r\nx: y", "\u202eann", "x" * 30_000]):
-        status = (await room.one.face(token(sub=sub, groups=["red"]), "tools/list", group="red")).status_code
+        status = (await room.one.json_api(token(sub=sub, groups=["red"]), "tools/list", group="red")).status_code
         assert status in (200, 401), f"variation {number}: {status}"
     return "200 as itself, or 401"
 

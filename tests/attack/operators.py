@@ -143,7 +143,7 @@ async def withdrawn(room: Team) -> str:
 async def shown(room: Team) -> str:
     await room.one.call("ann", "red", "red:echo", text=PLANTED)
     await room.one.call("ann", "red", f"red:{PLANTED}")
-    await room.one.face("ann", "resources/read", {"uri": f"note://red/{PLANTED}"}, group="red")
+    await room.one.json_api("ann", "resources/read", {"uri": f"note://red/{PLANTED}"}, group="red")
     for who in ("bob", "meter", jwt_for("ann", "red"), jwt_for("key:ann", "red")):
         view = (await room.one.ask("GET", "/dashboard/state", who)).json()
         assert not [call for call in view["calls"] if call["principal"] == "key:ann"], f"{who[:9]} sees the call"

@@ -292,7 +292,7 @@ async def split(room: Team) -> str:
         ("tools/call", {"name": f"remote:{evil}"}),
         ("tools/call", {"name": "remote:echo", "arguments": {evil: evil}}),
     ):
-        answer = await room.one.face("ann", method, params, group="both")
+        answer = await room.one.json_api("ann", method, params, group="both")
         assert "set-cookie" not in answer.headers, "a header was added to the answer"
     for path in (
         "/%0d%0aset-cookie:%20evil=1",
@@ -472,13 +472,13 @@ async def mcp_headers(hub: Hub) -> str:
 
 
 @attack(
-    "wire-method-face",
-    "MCP's headers and `?session_id=x` on the JSON face",
+    "wire-method-json",
+    "MCP's headers and `?session_id=x` on the JSON API",
     "they mean nothing there",
     room="small",
     finding=4,
 )
-async def method_face(hub: Hub) -> str:
+async def method_in_json(hub: Hub) -> str:
     tricks: list[dict[str, Any]] = [
         {"headers": {"Mcp-Method": "subscriptions/listen", "MCP-Protocol-Version": MODERN}},
         {"params": {"session_id": "x"}},

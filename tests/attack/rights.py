@@ -79,7 +79,7 @@ async def known(room: Team) -> str:
     for who in (None, "bob"):
         seen = []
         for group in ("red", "nothing"):
-            answer = await room.one.face(who, "tools/list", group=group)
+            answer = await room.one.json_api(who, "tools/list", group=group)
             seen.append((answer.status_code, answer.text, sorted(answer.headers)))
         assert seen[0] == seen[1], f"{who or 'nobody'}: {seen[0][0]} and {seen[1][0]}"
     return "401 without a key, 404 with another's"
@@ -115,7 +115,7 @@ NAMES += [
 ]
 
 
-@attack("group-name", "another group's tool, by every spelling, on both faces", "the error of an unknown name")
+@attack("group-name", "another group's tool, by every spelling, over MCP and JSON", "the error of an unknown name")
 async def names(room: Team) -> str:
     client = await room.one.connect("bob", "blue", modern=False)
     for name in NAMES:
@@ -130,7 +130,7 @@ async def names(room: Team) -> str:
 async def hints(room: Team) -> str:
     for name in ("rde:echo", "red:ecko", "red:eco", "redd:echo", "ed:echo", "red", "secert"):
         for method, params in (("tools/call", {"name": name}), ("prompts/get", {"name": name})):
-            told = (await room.one.face("bob", method, params, group="blue")).json()["error"]["message"]
+            told = (await room.one.json_api("bob", method, params, group="blue")).json()["error"]["message"]
             assert not re.search(r"(?<![\w:])red[:_]", told.replace(name, "")), f"{name!r}: {told}"
     return "suggestions are of the caller's own group"
 
@@ -139,7 +139,7 @@ async def hints(room: Team) -> str:
 async def lists(room: Team) -> str:
     for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list"):
         for cursor in (None, "", "red", "0", "-1", "99999", "eyJvZmZzZXQiOjB9"):
-            answer = await room.one.face("bob", method, {} if cursor is None else {"cursor": cursor}, group="blue")
+            answer = await room.one.json_api("bob", method, {} if cursor is None else {"cursor": cursor}, group="blue")
             listed = answer.json()
             assert "//red/" not in answer.text, f"{method} with {cursor!r}"
             assert not [
@@ -161,7 +161,7 @@ URIS += ["note://blue//a#note://red//a", "note://blue/\0red//a", "file:///etc/pa
 async def resources(room: Team) -> str:
     for uri in URIS:
         for method in ("resources/read", "resources/subscribe", "resources/unsubscribe"):
-            answer = await room.one.face("bob", method, {"uri": uri}, group="blue")
+            answer = await room.one.json_api("bob", method, {"uri": uri}, group="blue")
             assert "red reads" not in answer.text, f"{uri!r} was read"
             assert "root:x" not in answer.text, f"{uri!r} was read"
     return f"none of {len(URIS)} addresses reaches it"
@@ -173,7 +173,7 @@ async def prototype(room: Team) -> str:
         for key in ("blue", name):
             answer = await room.one.call("bob", "blue", f"{key}:{name}")
             assert answer.status_code in (400, 404), f"{key}:{name}: {answer.status_code}"
-        answer = await room.one.face("bob", "resources/read", {"uri": f"note://{name}/{name}"}, group="blue")
+        answer = await room.one.json_api("bob", "resources/read", {"uri": f"note://{name}/{name}"}, group="blue")
         assert answer.status_code in (400, 404), f"note://{name}: {answer.status_code}"
     return "unknown, like any other name"
 
@@ -186,7 +186,7 @@ async def skills(room: Team) -> str:
     ]
     asked += [("skills/list", {"cursor": base64.b64encode(each).decode()}) for each in cursors]
     for method, params in asked:
-        answer = await room.one.face("bob", method, params, group="blue")
+        answer = await room.one.json_api("bob", method, params, group="blue")
         assert answer.status_code in (400, 404), f"{method}: {answer.status_code}"
     return "refused"
 
@@ -196,9 +196,9 @@ async def prompts(room: Team) -> str:
     refs: list[Any] = [{"type": "ref/prompt", "name": "red:secret"}, {"type": "ref/resource", "uri": "note://red//a"}]
     for ref in refs:
         params = {"ref": ref, "argument": {"name": "x", "value": "y"}}
-        answer = await room.one.face("bob", "completion/complete", params, group="blue")
+        answer = await room.one.json_api("bob", "completion/complete", params, group="blue")
         assert answer.status_code in (400, 404), f"{ref['type']}: {answer.status_code}"
-    answer = await room.one.face("bob", "prompts/get", {"name": "red:secret"}, group="blue")
+    answer = await room.one.json_api("bob", "prompts/get", {"name": "red:secret"}, group="blue")
     assert answer.status_code in (400, 404), f"prompts/get: {answer.status_code}"
     return "unknown"
 
@@ -238,7 +238,7 @@ async def status(room: Team) -> str:
     finding=3,
 )
 async def bare(room: Team) -> str:
-    listed = await room.one.face("eve", "tools/list", group="bare")
+    listed = await room.one.json_api("eve", "tools/list", group="bare")
     assert "send" not in listed.text, "it is listed as the other server's"
     for name in ("send", "evil:send"):
         answer = await room.one.call("eve", "bare", name, password="secret")
@@ -254,7 +254,7 @@ async def bare(room: Team) -> str:
     finding=10,
 )
 async def search(room: Team) -> str:
-    listed = (await room.one.face("eve", "tools/list", group="search")).json()["tools"]
+    listed = (await room.one.json_api("eve", "tools/list", group="search")).json()["tools"]
     found = next(tool["name"] for tool in listed if "search" in tool["name"])
     field = next(iter(listed[0]["inputSchema"]["properties"]))
     statuses = []

@@ -109,16 +109,16 @@ class Hub:
         ):
             return response.status_code
 
-    async def face(
+    async def json_api(
         self, who: str | None, method: str, params: Any = None, *, group: str | None = None, **options: Any
     ) -> httpx2.Response:
-        """A request to the JSON face."""
+        """A request to the JSON API."""
         base = "/mcp" if group is None else f"/groups/{group}/mcp"
         return await self.ask("POST", f"{base}/{method}", who, json=params or {}, **options)
 
     async def call(self, who: str | None, group: str | None, name: str, /, **arguments: Any) -> httpx2.Response:
-        """A call of a tool over the JSON face."""
-        return await self.face(who, "tools/call", {"name": name, "arguments": arguments}, group=group)
+        """A call of a tool over the JSON API."""
+        return await self.json_api(who, "tools/call", {"name": name, "arguments": arguments}, group=group)
 
     async def connect(
         self, who: str | None, group: str | None = None, *, modern: bool = True, **about: Any

@@ -274,9 +274,9 @@ async def fetch(room: Team) -> str:
     before = len(room.trapped)
     for name in ("hostile:fetched", "hostile:checked"):
         await room.one.call("bob", "blue", name, x="y")
-    await room.one.face("bob", "tools/list", group="blue")
+    await room.one.json_api("bob", "tools/list", group="blue")
     trap = f"http://127.0.0.1:{room.trap.port}/r"
-    await room.one.face("bob", "resources/read", {"uri": trap}, group="blue")
+    await room.one.json_api("bob", "resources/read", {"uri": trap}, group="blue")
     assert len(room.trapped) == before, f"fetched: {room.trapped[-1].target}"
     return "nothing is fetched"
 
@@ -358,7 +358,7 @@ async def links(room: Team) -> str:
     }
     answer = await room.one.call("bob", "blue", "hostile:raw", **result)
     for part in answer.json().get("content", []):
-        read = await room.one.face("bob", "resources/read", {"uri": part["uri"]}, group="blue")
+        read = await room.one.json_api("bob", "resources/read", {"uri": part["uri"]}, group="blue")
         assert "red reads" not in read.text, "it leads to another server"
     return "they lead to no other server"
 
@@ -457,15 +457,15 @@ async def pins_spellings(machine: Machine) -> str:
     settings = f'pins = "{pins}"\non_pin_mismatch = "block"\n'
     async with hub_of_its_own(machine, config(s=changed, new=lean(**skills)), settings) as hub:
         for uri in _SPELLINGS:
-            answer = await hub.face(None, "resources/read", {"uri": uri})
+            answer = await hub.json_api(None, "resources/read", {"uri": uri})
             assert answer.status_code == 400, f"{uri}: {answer.status_code}"
         client = await hub.connect(None)
         for method in ("tools/list", "prompts/list", "skills/list"):
             assert "new" not in json.dumps(await client.send(method)), f"{method}: of a server without pins"
         for method, params in (("tools/call", {"name": "new:echo"}), ("prompts/get", {"name": "new:p"})):
-            answer = await hub.face(None, method, params)
+            answer = await hub.json_api(None, method, params)
             assert answer.status_code in (400, 404), f"{method}: {answer.status_code}"
-        answer = await hub.face(None, "resources/read", {"uri": "skill://new/sew/SKILL.md"})
+        answer = await hub.json_api(None, "resources/read", {"uri": "skill://new/sew/SKILL.md"})
         assert answer.status_code in (400, 404), f"a skill: {answer.status_code}"
     return f"none of {len(_SPELLINGS)} addresses, nothing without pins"
 

@@ -126,7 +126,7 @@ async def page(machine: Machine) -> str:
     servers = config(good=lean(), vast=_vast("page", resources=[{"uri": "ui://a/page", "name": "p"}]))
     async with hub_of_its_own(machine, servers) as hub, hub.watched(slowest=2.0, grows_by=256), hub.bounded(peak=400):
         for _ in range(3):
-            answer = await hub.face(None, "resources/read", {"uri": "ui://vast/a/page"})
+            answer = await hub.json_api(None, "resources/read", {"uri": "ui://vast/a/page"})
             assert answer.status_code == 200, f"{answer.status_code}: {answer.text[:80]}"
     return "read at once; memory stays"
 
@@ -176,7 +176,7 @@ async def templates(machine: Machine) -> str:
         hub.watched(slowest=2.0),
     ):
         for uri in ("x://s/" + "a" * 1_000_000, "x://s/" + "a" * 8000, "x:" + "/a" * 400_000):
-            answer = await hub.face(None, "resources/read", {"uri": uri})
+            answer = await hub.json_api(None, "resources/read", {"uri": uri})
             assert answer.status_code in (200, 400), f"{answer.status_code}"
     return "read or refused at once"
 

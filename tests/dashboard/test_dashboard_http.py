@@ -199,7 +199,7 @@ async def test_the_uri_that_was_read_is_not_told() -> None:
         assert (read["method"], read["name"]) == ("resources/read", "note://…")
 
 
-async def test_the_names_of_the_tools_are_those_of_the_json_face() -> None:
+async def test_the_names_of_the_tools_are_those_of_the_json_api() -> None:
     async with browser(hub(separator="__")) as http:
         await ready(http)
         names = (await http.get("/dashboard/names")).json()

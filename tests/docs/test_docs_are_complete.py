@@ -204,7 +204,7 @@ def routes() -> set[str]:
     return {route.path for route in app.routes if hasattr(route, "path")}
 
 
-def test_every_route_is_on_the_page_of_the_http_face() -> None:
+def test_every_route_is_on_the_page_about_http() -> None:
     about = page("groups") + page("http") + page("dashboard")
     assert not {path for path in routes() if path.replace(":path", "") not in about}
 
@@ -250,6 +250,7 @@ def test_what_was_renamed_has_its_old_name_nowhere() -> None:
     defined = {name for text in texts for name in re.findall(r"^ *(?:class |def |self\.)?(\w+)\b", text, re.MULTILINE)}
     assert len(renamed) > 20
     assert renamed & defined == set()
+    assert not [name for name in renamed if " " in name and any(name in text for text in texts)]
 
 
 def test_every_page_is_in_the_navigation() -> None:

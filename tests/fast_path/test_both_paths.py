@@ -321,7 +321,7 @@ async def test_headers_are_judged_alike(sides: Sides, headers: dict[str, str], m
         ("ping", "{}"),
     ],
 )
-async def test_the_json_face_answers_alike(sides: Sides, method: str, body: str) -> None:
+async def test_the_json_api_answers_alike(sides: Sides, method: str, body: str) -> None:
     answers = []
     for side in (sides.fast, sides.full):
         response = await side.http.post(f"{side.url}/{method}", content=body.encode(), headers=JSON)
@@ -347,7 +347,7 @@ async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(
 
 
 def asking_for_tools() -> tuple[Any, Any]:
-    """The scope and the messages of a request of the JSON face."""
+    """The scope and the messages of a request of the JSON API."""
     scope = {"type": "http", "method": "POST", "path": "/mcp/tools/list", "root_path": "", "query_string": b""}
     scope |= {"headers": [(b"host", b"127.0.0.1")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
     messages = iter([{"type": "http.request", "body": b""}])
@@ -506,9 +506,9 @@ async def test_many_random_bytes_are_answered_alike(sides: Sides) -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(3600)
-async def test_many_random_bytes_are_answered_alike_by_the_json_face(sides: Sides) -> None:
+async def test_many_random_bytes_are_answered_alike_by_the_json_api(sides: Sides) -> None:
     before = sides.fast.counts.answered
-    for draw in draws("both paths of the JSON face", 100):
+    for draw in draws("both paths of the JSON API", 100):
         random_ = draw.random
         method, params, _ = random_.choice(PLAIN)
         body = mutated(params.encode(), random_)

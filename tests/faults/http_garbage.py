@@ -78,7 +78,7 @@ def _is_modern(message: Message) -> bool:
 
 
 def face_request(message: Message, params: bytes) -> HttpRequest:
-    """A request to the JSON face, which has the method as its path and the parameters as its body."""
+    """A request to the JSON API, which has the method as its path and the parameters as its body."""
     headers = ((b"host", b"127.0.0.1"), (b"content-type", b"application/json"))
     return HttpRequest(b"POST", b"/mcp/" + message["method"].encode(), headers, params)
 

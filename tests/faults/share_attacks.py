@@ -355,7 +355,7 @@ async def large_inputs(hub: Hub) -> str:
         before = hub.memory()
         for name, value in LARGE.items():
             for tool in ("a:echo", "s:echo"):
-                for entrance in ("face", "modern"):
+                for entrance in ("JSON", "modern"):
                     params = f'{{"name": "{tool}", "arguments": {{"a": {value}}}'
                     free = hub.memory()
                     found = await measured(_send_large(hub, entrance, tool, params))
@@ -443,7 +443,7 @@ def cpu_of(pid: int) -> float:
 
 
 async def _send_large(hub: Hub, entrance: str, tool: str, params: str) -> None:
-    if entrance == "face":
+    if entrance == "JSON":
         await hub.ask("POST /mcp/tools/call", {**hub.ann, "Content-Type": "application/json"}, f"{params}}}".encode())
         return
     meta = {

@@ -90,7 +90,7 @@ async def test_arguments_that_servers_can_read_reach_them(argument: str) -> None
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
-@pytest.mark.parametrize("way", ["MCP", "the JSON face"])
+@pytest.mark.parametrize("way", ["MCP", "the JSON API"])
 async def test_numbers_of_a_server_that_json_does_not_have_become_null(number: str, way: str) -> None:
     app = build_aggregator(config(a=lean()))
     async with served(app) as front, front.browser() as http:

@@ -414,7 +414,7 @@ async def test_the_search_passes_questions_on() -> None:
         assert seen["requestState"] == "s"
 
 
-async def test_the_json_face_makes_tasks_for_programs_that_declare_it() -> None:
+async def test_the_json_api_makes_tasks_for_programs_that_declare_it() -> None:
     meta = {"_meta": {f"{META}clientCapabilities": {"extensions": {TASKS: {}}}}}
     async with served(build_aggregator(config(a=tasking()))) as front, front.browser("/mcp") as http:
         assert (await http.post("/tools/call", json=calling())).json()["content"]
@@ -427,7 +427,7 @@ async def test_the_json_face_makes_tasks_for_programs_that_declare_it() -> None:
         assert refused.json()["error"]["code"] == MISSING["code"]
 
 
-async def test_the_json_face_passes_questions_on_to_programs_that_declare_it() -> None:
+async def test_the_json_api_passes_questions_on_to_programs_that_declare_it() -> None:
     ask = {"resultType": "input_required", "inputRequests": {"x": ASKED}, "requestState": "s"}
     body = {"name": "a:raw", "arguments": ask, "_meta": {f"{META}clientCapabilities": {"elicitation": {}}}}
     async with served(build_aggregator(config(a=tasking()))) as front, front.browser("/mcp") as http:

@@ -74,7 +74,7 @@ class Cluster:
         return {"Authorization": f"Bearer {self._keys[name]}"}
 
     async def ask(self, tool: str, *, name: str = "free", **arguments: Any) -> tuple[int, Message]:
-        """One call over the JSON face, which any replica serves: the HTTP status, and the answer."""
+        """One call over the JSON API, which any replica serves: the HTTP status, and the answer."""
         body = {"name": tool, "arguments": arguments}
         answer = await self._http.post(f"{self.url}/tools/call", json=body, headers=self.authorized(name))
         is_json = answer.headers.get("content-type", "").startswith("application/json")

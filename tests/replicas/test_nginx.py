@@ -101,7 +101,7 @@ async def test_what_all_replicas_turn_away_is_turned_away_with_their_answer(tmp_
         assert len(mine.bodies + other.bodies) <= 3
 
 
-async def test_a_call_of_the_json_face_that_may_have_been_done_is_not_done_again(tmp_path: Path) -> None:
+async def test_a_call_of_the_json_api_that_may_have_been_done_is_not_done_again(tmp_path: Path) -> None:
     async with behind_nginx(tmp_path) as (http, mine, other):
         mine.status = 503
         assert (await http.post("/mcp/tools/call", content=BODY)).status_code == 503

@@ -1,4 +1,4 @@
-"""What a service serves over HTTP beside MCP: the JSON face, and SSE for older clients."""
+"""What a service serves over HTTP beside MCP: the JSON API, and SSE for older clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def service(**settings: Any) -> Service:
 
 
 @asynccontextmanager
-async def face(server: Service) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(server: Service) -> AsyncIterator[httpx.AsyncClient]:
     app = http_app(server)
     web = httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000", headers={"X-API-Key": SECRET}
@@ -48,8 +48,8 @@ async def face(server: Service) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_the_json_face_answers_with_results() -> None:
-    async with face(service()) as client:
+async def test_the_json_api_answers_with_results() -> None:
+    async with client_of(service()) as client:
         tools = (await client.post("/mcp/tools/list")).json()["tools"]
         called = await client.post("/mcp/tools/call", json={"name": "count_words", "arguments": {"text": "a b"}})
         read = await client.post("/mcp/resources/read", json={"uri": "notes://a"})
@@ -72,17 +72,17 @@ async def test_the_json_face_answers_with_results() -> None:
         ("tools/list", b" " * (4 * 1024 * 1024 + 1), "application/json", 413, "the body has more than"),
     ],
 )
-async def test_the_json_face_refuses_with_the_status_of_the_error(
+async def test_the_json_api_refuses_with_the_status_of_the_error(
     path: str, body: bytes, kind: str, status: int, words: str
 ) -> None:
-    async with face(service()) as client:
+    async with client_of(service()) as client:
         refused = await client.post(f"/mcp/{path}", content=body, headers={"Content-Type": kind})
     assert refused.status_code == status
     assert words in refused.json()["error"]["message"]
 
 
-async def test_the_json_face_has_the_limits_and_the_authentication_of_the_rest() -> None:
-    async with face(service(rate_limit_per_minute=1, rate_limit_burst=1)) as client:
+async def test_the_json_api_has_the_limits_and_the_authentication_of_the_rest() -> None:
+    async with client_of(service(rate_limit_per_minute=1, rate_limit_burst=1)) as client:
         call = {"name": "count_words", "arguments": {"text": "a"}}
         assert (await client.post("/mcp/tools/call", json=call)).status_code == 200
         assert (await client.post("/mcp/tools/call", json=call)).status_code == 503

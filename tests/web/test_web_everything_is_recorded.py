@@ -163,7 +163,7 @@ async def test_a_listening_stream_and_each_address_of_it_count(tmp_path: Path) -
         assert [line["outcome"] for line in await opened.lines(4)] == ["ok", "ok", "ok", "denied"]
 
 
-async def test_calls_of_the_dashboard_and_of_the_json_face_count_like_all_others(tmp_path: Path) -> None:
+async def test_calls_of_the_dashboard_and_of_the_json_api_count_like_all_others(tmp_path: Path) -> None:
     async with hub(tmp_path, rate_limit=0.001, rate_burst=2) as opened:
         assert b"tools/call" in b"".join(path.read_bytes() for path in Path(assets.__file__).parent.rglob("*.js"))
         for status in (200, 200, 429):
@@ -263,7 +263,7 @@ REFUSALS: dict[str, tuple[Callable[[Hub], Awaitable[Any]], list[dict[str, Any]]]
         errs("completion/complete", ref={"type": "ref/resource", "uri": "note://b//{x}"}, argument={}),
         [{**OF_RED, "uri": "note://b//{x}"}],
     ),
-    "a tool elsewhere on the JSON face": (
+    "a tool elsewhere on the JSON API": (
         posts("/groups/red/mcp/tools/call", "red", {"name": "b:open"}),
         [{**OF_RED, "tool": "b:open"}],
     ),

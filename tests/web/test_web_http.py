@@ -1,4 +1,4 @@
-"""What a hub serves over HTTP: groups, the JSON face, and how it is."""
+"""What a hub serves over HTTP: groups, the JSON API, and how it is."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_group_that_is_not_there_is_not_found(path: str) -> None:
         assert (await http.post(path, json={})).status_code == 404
 
 
-async def test_the_json_face_answers_with_the_result_of_the_method() -> None:
+async def test_the_json_api_answers_with_the_result_of_the_method() -> None:
     async with browser(hub()) as http:
         listed = (await http.post("/groups/web/mcp/tools/list")).json()
         assert {tool["name"] for tool in listed["tools"]} == {"fetch:pid", "fetch:params"}
@@ -122,7 +122,7 @@ async def test_a_strict_start_that_failed_is_told_with_its_reasons_and_with_deta
         ("/mcp/tools/call", {"name": "fetch:error", "arguments": {"code": -31999, "message": "mine"}}, 500, -31999),
     ],
 )
-async def test_the_json_face_answers_with_the_error_that_a_client_would_get(
+async def test_the_json_api_answers_with_the_error_that_a_client_would_get(
     path: str, body: Any, status: int, code: int
 ) -> None:
     async with browser(hub()) as http:
@@ -198,7 +198,7 @@ async def test_a_strict_hub_with_a_failed_server_is_not_ready() -> None:
         assert (await http.get("/ready")).status_code == 503
 
 
-async def test_the_json_face_is_described() -> None:
+async def test_the_json_api_is_described() -> None:
     async with browser(hub()) as http:
         described = (await http.get("/openapi.json")).json()
         assert described["openapi"].startswith("3.")

@@ -66,6 +66,6 @@ async def test_a_bare_name_is_taken_in_python_and_rest_if_it_is_unique_there_and
 
 
 async def rest(http: httpx2.AsyncClient, group: str, status: int) -> None:
-    """Call `pid` in a group over the JSON face."""
+    """Call `pid` in a group over the JSON API."""
     answer = await http.post(f"/groups/{group}/mcp/tools/call", json={"name": "pid"})
     assert answer.status_code == status

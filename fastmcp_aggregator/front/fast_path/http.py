@@ -70,7 +70,7 @@ class FastEndpoint:
         """
         self._app = app
         self._path = path
-        self._json_face = {f"{path.rstrip('/')}/{method}": method for method in JSON_METHODS}
+        self._json_api = {f"{path.rstrip('/')}/{method}": method for method in JSON_METHODS}
         self._fast_path = fast_path
         self._endpoint = endpoint
         self._clients = clients
@@ -79,10 +79,10 @@ class FastEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if path != self._path and path not in self._json_face:
+        if path != self._path and path not in self._json_api:
             await self._app(scope, receive, send)
             return
-        exchange = self._begin(scope, self._json_face.get(path))
+        exchange = self._begin(scope, self._json_api.get(path))
         if exchange is None:
             await self._app(scope, receive, send)
             return
@@ -96,7 +96,7 @@ class FastEndpoint:
             exchange.close()
 
     def _begin(self, scope: Scope, method: str | None) -> Exchange | None:
-        """Begin what is a plain call; None: the app is to serve the request. `method` is that of the JSON face."""
+        """Begin what is a plain call; None: the app is to serve the request. `method` is that of the JSON API."""
         if BODY not in scope or not self._is_let_in(scope):
             return None
         first = scope[BODY].messages[0]  # which the app receives, should it serve the request
@@ -111,7 +111,7 @@ class FastEndpoint:
                 if body and not is_json(scope):
                     return None
                 request = json_request(method, body, request_id_of(scope["headers"]))
-                exchange = self._of_json_face(scope)
+                exchange = self._of_json_api(scope)
             else:
                 exchange = self._exchange(scope)  # first: to read a body takes longer
                 request = raw_json.read_request(body)
@@ -127,7 +127,7 @@ class FastEndpoint:
                 exchange.close()
         return exchange if is_begun else None
 
-    def _of_json_face(self, scope: Scope) -> JsonExchange:
+    def _of_json_api(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
         return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
 
@@ -326,7 +326,7 @@ class Reply:
 
 
 class JsonExchange(Exchange):
-    """One request of the JSON face: its response is the result alone."""
+    """One request of the JSON API: its response is the result alone."""
 
     _retry_after: tuple[tuple[bytes, bytes], ...] = ()
 

@@ -1,4 +1,4 @@
-"""The JSON face, for programs that speak no MCP: `POST /mcp/tools/call`: the method as path, its params as the body.
+"""The JSON API, for programs that speak no MCP: `POST /mcp/tools/call`: the method as path, its params as the body.
 
 The answer is the method's result, or a JSON-RPC error as `{"error": {"code", "message", "data"}}` with the HTTP status
 that the protocol gives it. A tool may be named without its server here, if only one in the group has that name.
@@ -94,7 +94,7 @@ async def _answer(app: FastMCP[Any], directory: Directory, method: str, request:
     except ClientDisconnect:
         raise
     except Exception as error:
-        return refusal(unexpected(error, f"{method} of the JSON face"))
+        return refusal(unexpected(error, f"{method} of the JSON API"))
 
 
 def misnamed(method: str, params: Mapping[str, Any]) -> str | None:

@@ -62,7 +62,7 @@ class KnownContents:
     """A cache of the groups' contents, rebuilt when their route tables change."""
 
     def __init__(self, rule: NameRule) -> None:
-        """`rule` is how names are listed on the JSON face."""
+        """`rule` is how names are listed on the JSON API."""
         self._rule = rule
         self._known: dict[str, tuple[RouteTable, Contents]] = {}
 

@@ -6,7 +6,7 @@
 /dashboard/names     the names of the tools among it: the same
 /dashboard/history   the last hour of calls, by server and minute: for observers
 
-The page calls tools and lists them by the JSON face, like any other client of it. All addresses in it are relative, so
+The page calls tools and lists them by the JSON API, like any other client of it. All addresses in it are relative, so
 it works under any prefix. Credentials are a header that the page adds: with no cookie, other sites can ask for nothing.
 """
 

@@ -35,7 +35,7 @@ export async function ask(path, options = {}) {
   return response;
 }
 
-/** The result of an MCP method, by the JSON face of a group; an object with `error` if there is none. */
+/** The result of an MCP method, by the JSON API of a group; an object with `error` if there is none. */
 export async function request(endpoint, method, params, signal) {
   const response = await ask(`${endpoint}/${method}`, {
     method: "POST",

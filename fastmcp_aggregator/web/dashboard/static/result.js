@@ -7,7 +7,7 @@ const TEXT_SHOWN = 100_000;
 const MEDIA = /^(image\/(png|jpeg|gif|webp|avif|svg\+xml)|audio\/[a-z0-9.+-]+)$/;
 const BASE64 = /^[A-Za-z0-9+/=\s]*$/;
 
-/** An answer of the JSON face, with the seconds that it took. */
+/** An answer of the JSON API, with the seconds that it took. */
 export function resultOf(answer, seconds) {
   if (answer.error) return failed(answer.error, seconds);
   const isWrong = answer.isError === true;

@@ -1,4 +1,4 @@
-"""The JSON face, for programs that speak no MCP: `POST /mcp/{method}` with the params as its body."""
+"""The JSON API, for programs that speak no MCP: `POST /mcp/{method}` with the params as its body."""
 
 from __future__ import annotations
 

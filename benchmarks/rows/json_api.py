@@ -1,4 +1,4 @@
-"""The JSON face against mcp-hub's REST interface."""
+"""The JSON API against mcp-hub's REST interface."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ AT_ONCE = 20
 HUB = "mcp-hub, REST"
 
 
-def json_face(programs: Programs, packages: list[Package], size: Size) -> list[Figures]:
-    """Calls of the JSON face, and 20 at once, with 10 children, against mcp-hub's REST interface."""
+def json_api(programs: Programs, packages: list[Package], size: Size) -> list[Figures]:
+    """Calls of the JSON API, and 20 at once, with 10 children, against mcp-hub's REST interface."""
     config = programs.config(10)
     hub = programs.mcp_hub(config)
     subjects = []
@@ -26,13 +26,13 @@ def json_face(programs: Programs, packages: list[Package], size: Size) -> list[F
         clients = [server.client(is_mcp=False) for _ in range(AT_ONCE)]
         visit = http_visit([(client, json_call(client)) for client in clients], server.pid, size)
         about = {"package": package.label, "children": 10}
-        subjects.append(Subject(f"{package.label}, JSON face", visit, about, memory(server.pid)))
+        subjects.append(Subject(f"{package.label}, JSON API", visit, about, memory(server.pid)))
     figures = interleaved(subjects, [HUB] if hub else [], size.rounds)
     return figures if hub else [{"name": HUB, "absent": "mcp-hub is not installed", "against": {}}, *figures]
 
 
 def json_call(client: HttpClient) -> Request:
-    """A call at the JSON face."""
+    """A call at the JSON API."""
     body = {"name": "s5:echo", "arguments": ARGUMENTS}
     return client.plain_request("/mcp/tools/call", body, expected=b'"content"')
 

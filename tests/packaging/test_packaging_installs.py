@@ -1,4 +1,4 @@
-"""The doors by which newcomers come: `uvx` and `pipx install`, with the wheel that the build makes, from an index."""
+"""Installation as newcomers do it: `uvx` and `pipx install`, with the wheel that the build makes, from an index."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASKED = [
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif("DOORS" not in os.environ, reason="`nox -s doors` installs what this needs"),
+    pytest.mark.skipif("INSTALLS" not in os.environ, reason="`nox -s install` installs what this needs"),
 ]
 
 
