@@ -131,7 +131,7 @@ class Aggregator(VirtualServer):
 
     @property
     def backend(self) -> Backend:
-        """What all virtual servers share."""
+        """The state that all virtual servers share."""
         return self._backend
 
     @property
@@ -218,14 +218,14 @@ class Aggregator(VirtualServer):
         await self._backend.exchanged()
 
     def _readings(self) -> list[tuple[ConfigSource, GroupsSource]]:
-        """What can be taken up, in the order of preference: of each, its file, or what that said before."""
+        """Readings in the order of preference: of each file, now, or its last usable content."""
         config, groups = self._whole.path, self._groups.path
         if config is None or groups is None:
             return [(config or self._whole, self._groups_source)]
         return [(config, groups), (self._whole, groups), (config, self._groups)]
 
     def _what(self, error: ConfigError) -> str:
-        """Which of the files cannot be used."""
+        """The file that cannot be used: `groups` or `config`."""
         return "groups" if error.source == self._groups.source else "config"
 
     def _refuse(self, problems: Mapping[str, ConfigError]) -> None:
@@ -288,7 +288,7 @@ class Aggregator(VirtualServer):
 
     @property
     def is_starting(self) -> bool:
-        """Whether some server is still in its first start. One that comes later, or again, does not count."""
+        """True while some server is in its first start. One that comes later, or again, does not count."""
         return self._backend.runtime is not None and self._backend.runtime.is_starting
 
     async def settling(self) -> AsyncIterator[ServerStatus]:
@@ -388,7 +388,7 @@ class Aggregator(VirtualServer):
         return await self.policies.rendered_metrics(self.health(), requests, paths, self.shares(), files, keys)
 
     def shares(self) -> dict[str, Usage]:
-        """What callers share, by what it is, and how much of it is taken."""
+        """The limiters that callers share, by name, and how much of each is taken."""
         runtime = self._backend.runtime
         instances = runtime.instances.usage() if runtime is not None else {}
         of_servers = {f"instances of {key}": usage for key, usage in instances.items()}

@@ -66,7 +66,7 @@ class Backend:
         """`on_changed` is told of each change in what a child offers."""
         self.config = config
         self.files = files
-        """What the config and the groups were read from, and are read from again."""
+        """The files of the config and the groups, followed for changes."""
         self.connections = 0
         """HTTP clients that may be connected at once, when it is this program that serves them."""
         self.runtime: Runtime | None = None
@@ -88,7 +88,7 @@ class Backend:
         """The seal on what clients are given to come back with, to any replica."""
         self.task_ids = TaskIds(self.request_states)
         self.fanout = Fanout()
-        """What is sent to the clients of all virtual servers."""
+        """Notifications to the clients of all virtual servers."""
         self.places = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()

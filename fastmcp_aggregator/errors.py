@@ -136,7 +136,7 @@ class NameConflictError(AggregatorError):
 
 
 class SharedStateError(AggregatorError):
-    """What replicas share (`redis_url`) cannot be reached at the start, so that the hub does not start."""
+    """The state that replicas share (`redis_url`) is out of reach at the start, so the hub does not start."""
 
 
 class StartupError(AggregatorError):

@@ -21,13 +21,13 @@ except ImportError:  # Windows has no such limit
 logger = logging.getLogger(__name__)
 
 OWN = 64
-"""Those of the program itself, and those that starting a process takes for a moment."""
+"""Descriptors of the program itself, and those that starting a process takes for a moment."""
 PER_PROCESS = 5
 """Three pipes, one to learn of its end (on Linux), and the file for its stderr."""
 PER_REMOTE = 2
 """The stream of its notifications, and a request of ours."""
 _PLENTY = 10_240
-"""What the limit is raised to where it may be; macOS takes no more (`OPEN_MAX`)."""
+"""The limit that is asked for where it may be raised; macOS takes no more (`OPEN_MAX`)."""
 
 
 def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connections: int = 0) -> int:

@@ -128,7 +128,7 @@ def usable_libraries() -> Iterator[None]:
 
 
 def _loaded(path: str) -> Any:
-    """What the path leads to, if it is loaded, or None."""
+    """The object that the path leads to, if it is loaded, or None."""
     module, _, name = path.rpartition(".")
     return sys.modules.get(path) or getattr(sys.modules.get(module), name, None)
 

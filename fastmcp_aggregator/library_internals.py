@@ -83,7 +83,7 @@ def session_of(
 
 
 def is_session_of_another(endpoint: SessionEndpoint, session_id: str, scope: Mapping[str, Any]) -> bool:
-    """Whether a session is there, and was opened with other credentials than those of this request."""
+    """True if a session exists, and was opened with other credentials than those of this request."""
     manager = endpoint.session_manager
     if manager is None or session_id not in manager._server_instances:
         return False
@@ -91,7 +91,7 @@ def is_session_of_another(endpoint: SessionEndpoint, session_id: str, scope: Map
 
 
 def has_session(endpoint: SessionEndpoint, session_id: str) -> bool:
-    """Whether there is such a session, of any client."""
+    """True if such a session exists, of any client."""
     manager = endpoint.session_manager
     return manager is not None and session_id in manager._server_instances
 
@@ -105,7 +105,7 @@ async def end_session(endpoint: SessionEndpoint, session_id: str) -> None:
 
 
 def open_session(endpoint: SessionEndpoint, session_id: str) -> ASGIApp:
-    """What answers a request that opens a session, under an id that is given; nothing, if there is no room for it."""
+    """The ASGI app for a request that opens a session under a given id; it sends nothing if there is no room."""
 
     async def opening(scope: Scope, receive: Receive, send: Send) -> None:
         manager = endpoint.session_manager

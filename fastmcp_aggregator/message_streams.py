@@ -109,7 +109,7 @@ class MessageReader(_Stream):
         self._ended = False
         self._paused = False
         self._is_idle = False
-        """Whether all that was fed has been delivered, and its receiver asks for more."""
+        """True if all that was fed has been delivered, and its receiver asks for more."""
 
     def feed(self, lines: list[bytes]) -> None:
         """Take whole lines, in order."""
@@ -138,7 +138,6 @@ class MessageReader(_Stream):
 
     @property
     def has_more(self) -> bool:
-        """Whether the queue has lines."""
         return bool(self._lines)
 
     async def receive(self) -> SessionMessage:

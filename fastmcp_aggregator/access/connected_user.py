@@ -17,8 +17,8 @@ _ROOT = 0
 
 
 def is_of_this_user(scope: Mapping[str, Any]) -> bool:
-    """Whether the client of an ASGI request over 127.0.0.1 is a process of ours, or of root; anybody where nobody can
-    read other users' command lines, or where that cannot be told: on other systems than Linux.
+    """True if the client of an ASGI request over 127.0.0.1 is a process of ours, or of root; true of any client where
+    nobody can read other users' command lines, or where the user is unknown: on other systems than Linux.
     """
     if sys.platform != "linux":
         return True

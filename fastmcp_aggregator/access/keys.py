@@ -42,11 +42,11 @@ class ApiKey:
         return self.expires is not None and now >= self.expires
 
     def expires_soon(self, now: datetime) -> bool:
-        """Whether its owner needs another one, or more days, within `EXPIRY_NOTICE`."""
+        """True if its owner needs another one, or more days, within `EXPIRY_NOTICE`."""
         return self.expires is not None and now < self.expires <= now + EXPIRY_NOTICE
 
     def described(self) -> dict[str, Any]:
-        """What may be known of it, as JSON: not even its digest is."""
+        """Its public fields, as JSON; without the digest."""
         return {
             "id": self.id,
             "name": self.name,
@@ -58,7 +58,7 @@ class ApiKey:
 
 
 def is_name(text: str) -> bool:
-    """Whether this can be the name of a key's owner."""
+    """True if it can be the name of a key's owner."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -79,7 +79,7 @@ def id_of(key: str) -> str:
 
 
 def is_key_of(key: str, kept: ApiKey) -> bool:
-    """Whether a key is the one that is kept, compared in constant time."""
+    """True if the key has the stored digest, compared in constant time."""
     return hmac.compare_digest(_digest(key).encode(), kept.sha256.encode())
 
 

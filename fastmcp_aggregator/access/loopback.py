@@ -45,7 +45,7 @@ def require_safe_origins(origins: Collection[str], *, has_auth: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the host."""
+    """True if only this machine can reach the host."""
     if host == "localhost":
         return True
     try:
@@ -56,9 +56,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def network_of(address: str) -> str:
-    """Whose an address is, as far as it tells: of IPv6 addresses, one client has as many as begin with the same 64
-    bits.
-    """
+    """The address, or of IPv6 its /64 prefix: one client has as many addresses as begin with the same 64 bits."""
     found = _address(address)
     if isinstance(found, ipaddress.IPv6Address):
         return str(ipaddress.IPv6Network((found, 64), strict=False))
@@ -80,7 +78,7 @@ def is_one_of(address: str, networks: Collection[str]) -> bool:
 
 
 def is_local(scope: Mapping[str, Any]) -> bool:
-    """Whether an ASGI request came over loopback, by a loopback name, past no proxy, to a hub without authentication.
+    """True if an ASGI request came over loopback, by a loopback name, past no proxy, to a hub without authentication.
 
     The sender of such a request can also call every tool. With authentication it is never local: the hub is for others,
     and a proxy that leaves no trace may stand before it.

@@ -16,8 +16,8 @@ KEY_MARK = "key:"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls, as far as authentication tells. `groups` are those that it may use; None: all. `roles` are whole, with
-    those that others contain.
+    """The authenticated caller. `groups` are those that it may use; None: all. `roles` are whole, with those that
+    others contain.
 
     `name` begins with its source, so that two sources never name one principal: `key:NAME`, `jwt:ISSUER#SUBJECT`; and
     where the app has an auth provider of its own, `token:SUBJECT` or `client:ID`.
@@ -29,7 +29,7 @@ class Principal:
 
     @property
     def may_call(self) -> bool:
-        """Whether it may use any group at all."""
+        """True if it may use any group at all."""
         return CALL in self.roles
 
     @property
@@ -38,7 +38,7 @@ class Principal:
 
     @property
     def may_observe(self) -> bool:
-        """Whether it may see everything there is."""
+        """True if it may see everything there is."""
         return OBSERVE in self.roles
 
     @property

@@ -40,11 +40,11 @@ _LARGEST_PAGE = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PageNames:
-    """What a page's server calls its things, and what the page's client does."""
+    """Public names of a page's server and its components, and the script that puts them into the page."""
 
     server_key: str
     host: str | None
-    """What stands for the server in public addresses; None: addresses are the server's own."""
+    """The host of the server's public addresses; None: addresses are the server's own."""
     tools: Mapping[str, str]
     """The public name of each listed tool, by its own."""
     prompts: Mapping[str, str]

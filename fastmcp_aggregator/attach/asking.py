@@ -22,7 +22,7 @@ _LONGEST = 4 * 1024**2
 
 
 def ask(hub_id: str, what: str, *, timeout: float = ANSWER_TIMEOUT, **about: str) -> Mapping[str, Any] | None:
-    """What a hub answers within `timeout` seconds; None: there is none, or it ends.
+    """The answer of a hub within `timeout` seconds; None: no hub, or it is stopping.
 
     Raises:
         Unusable: it does not answer, or with something else.
@@ -83,7 +83,7 @@ def _is_gone(hub_id: str, pid: int, timeout: float) -> bool:
 
 
 def _is_there(hub_id: str, pid: int | None) -> bool:
-    """Whether the hub of this process has the lock, and no other; None: it could not be noted which that is."""
+    """True if this hub's process holds the lock; None: the holder could not be noted."""
     record = record_of(hub_id)
     return record is not None and (pid is None or record.get("pid", pid) == pid)
 

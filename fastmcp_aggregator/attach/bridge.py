@@ -86,22 +86,22 @@ class Bridge:
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self._is_idle = False
-        """Whether no hub is wanted before the client's next line."""
+        """True if no hub is wanted before the client's next line."""
         self._was_served = False
-        """Whether a hub that is gone has served the client."""
+        """True if a hub that is gone has served the client."""
         self._handshake: bytes | None = None
         """The client's first line, if the hub was told it."""
         self._wanted_since = time.monotonic()
         self._next_attempt = self._wanted_since + _FIRST_WORD
         self._poll = system.poll()
         self._watched: dict[int, int] = {}
-        """What is waited for, by descriptor."""
+        """Event masks by descriptor."""
         self._failures = 0
         """How many hubs in a row have ended before they served."""
         self._why_alone = ""
         """Why the client has a server of its own, until that has answered."""
         self._unsaid = ""
-        """What is said then."""
+        """The message that is logged then."""
         self._exit_code: int | None = None
         """Set when there is nothing more to serve."""
 
@@ -147,7 +147,7 @@ class Bridge:
                 self._from_client(client.read())
 
     def _is_relaying(self, connection: Connection) -> bool:
-        """Whether the client and what serves it are both there and take all at once, and nobody else is asked."""
+        """True if the client and its server are both there and read without delay, and nothing else is awaited."""
         return (
             self._connection is connection
             and connection.state is ConnectionState.OPEN
@@ -185,7 +185,7 @@ class Bridge:
             self._from_client(client.read())
 
     def _masks(self) -> dict[int, int]:
-        """What is waited for, by descriptor."""
+        """Event masks to wait for, by descriptor."""
         client, connection, masks = self._client, self._connection, dict[int, int]()
         has_room = self._held_bytes < _MOST_HELD and (connection is None or connection.has_room)
         if not client.has_left and has_room and not self._is_warming_up:
@@ -214,7 +214,7 @@ class Bridge:
 
     @property
     def _is_warming_up(self) -> bool:
-        """Whether a hub that runs already has not greeted yet, as it will in a moment."""
+        """True if a hub that runs already has not greeted yet, as it will in a moment."""
         connection = self._connection
         if self._is_known_read or connection is None or connection.state is not ConnectionState.GREETING:
             return False
@@ -259,7 +259,7 @@ class Bridge:
             )
 
     def _first_word(self) -> dict[str, str]:
-        """What the hub is told of what the client has said first."""
+        """The greeting to the hub, with the client's first lines."""
         is_first = bool(self._held) and not self._was_served
         self._handshake = self._held[0] if is_first and len(self._held[0]) <= _LONGEST_HANDSHAKE else None
         return {} if self._handshake is None else {"handshake": self._handshake.decode("utf-8", "replace")}
@@ -492,7 +492,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def about_client(group: str | None, tool_search: bool | None) -> dict[str, Any]:
-    """What a hub is told of this process's client."""
+    """The description of this process's client that a hub gets."""
     try:
         folder: str | None = os.getcwd()
     except OSError:

@@ -83,7 +83,7 @@ class ClientSession:
                 self._streams.pop(cancelled, None)
 
     def for_hub(self, line: bytes) -> bytes | None:
-        """What the hub is sent of a line of the client; None: nothing, for it answers a question that is over."""
+        """The line for the hub; None: nothing, as it answers a question that is over."""
         if not self._asked and self._hubs < 2:
             return line
         message = envelope.read(line)
@@ -97,7 +97,7 @@ class ClientSession:
     # The hub's lines.
 
     def received(self, line: bytes) -> bytes | None:
-        """What the client is sent of a line of the hub; None: nothing, for it has got that before."""
+        """The line for the client; None: nothing, as it had that before."""
         answer = envelope.read_answer(line)
         if answer is not None:
             if self._repeated and answer.id in self._repeated:
@@ -112,7 +112,7 @@ class ClientSession:
         return line if not line.startswith(_ACKNOWLEDGED) or self._is_news(line) else None
 
     def _is_news(self, acknowledgement: bytes) -> bool:
-        """Whether the client does not know yet that this stream is open."""
+        """True if the client does not know yet that this stream is open."""
         meta = envelope.read(acknowledgement).params.get("_meta")
         stream = meta.get(_SUBSCRIPTION_ID) if isinstance(meta, dict) else None
         if stream not in self._streams:
@@ -180,12 +180,12 @@ class ClientSession:
 
     @property
     def has_open(self) -> bool:
-        """Whether requests are open that a hub is needed for."""
+        """True if requests are open that a hub is needed for."""
         return bool(self._open)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an answer is expected; streams have none."""
+        """True if a response is expected; streams have none."""
         return len(self._open) > len(self._streams)
 
     def attached(self) -> list[bytes]:
@@ -198,7 +198,7 @@ class ClientSession:
 
     @property
     def is_introducing(self) -> bool:
-        """Whether the hub has not answered the handshake that was repeated."""
+        """True if the hub has not answered the handshake that was repeated."""
         return self._introduction in self._repeated
 
     def introduced(self) -> list[bytes]:

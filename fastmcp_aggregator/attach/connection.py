@@ -29,7 +29,7 @@ class Writer:
     """Writes what the other end takes now; the rest waits. Where it can, nothing blocks."""
 
     is_gone = False
-    """Whether the reader of what is written is gone; what came before that can still be read."""
+    """True once the peer no longer reads; its data from before can still be read."""
 
     def __init__(self) -> None:
         self._unwritten = bytearray()

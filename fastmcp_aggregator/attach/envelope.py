@@ -20,7 +20,9 @@ Id = int | str
 
 
 class LineEnvelope(NamedTuple):
-    """Which message it is. `params` are those of short messages but calls, and of those that had to be parsed."""
+    """The id and method of a message. `params` are set for short messages but calls, and for those that had to be
+    parsed.
+    """
 
     id: Id | None
     method: str | None

@@ -21,10 +21,11 @@ LONGEST = 64 * 1024
 _MOST_OF_REASON = 4000
 """Characters, of which each takes 12 bytes at most."""
 CLIENT, STATUS, STOP, OPEN, PING, RESTART = "client", "status", "stop", "open", "ping", "restart"
-"""What may be wanted."""
+"""The kinds of request."""
 INTRODUCED, READY, REFUSED, FAILED, STOPPING = "introduced", "ready", "refused", "failed", "stopping"
-"""What a hub says: it starts, and this answers the handshake in the greeting; it serves; it does not serve this one; it
-has not started; it ends, and may be started again."""
+"""The states of a hub: starting, with its answer to the handshake in the greeting; serving; not serving this client;
+failed to start; stopping, after which it may be started again.
+"""
 
 
 class MalformedGreeting(ValueError):
@@ -41,7 +42,7 @@ def failed(reason: str) -> bytes:
 
 
 def read(data: bytes) -> tuple[str, Mapping[str, Any]]:
-    """What a line says, and all of it.
+    """The kind and all fields of a line.
 
     Raises:
         MalformedGreeting: it is something else.

@@ -33,7 +33,7 @@ class HubIdentity:
     config: str
     arguments: tuple[str, ...]
     is_debugged: bool = False
-    """Whether it logs more, if it is this client that starts it."""
+    """True if this client, should it start the hub, wants debug logs."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Digests of what it depends on beside the config, by what that is called; versions and places as they are."""
 
@@ -46,7 +46,7 @@ def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def how_to_share(differs: Iterable[str]) -> str:
-    """What to do so that clients of hubs that differ so share one."""
+    """Advice for clients whose hubs differ by these parts, so that they share one."""
     if any(each.startswith(_VERSION) for each in differs):
         return "restart the clients of the older version"
     return "start all clients with the same, or with --hub NAME"
@@ -85,7 +85,7 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
 
 
 def _user() -> int | str:
-    """Whose hub it is: the user's number or, on Windows, which has none, folder."""
+    """The number of the user whose hub it is; on Windows, which has none, the user's folder."""
     if sys.platform == "win32":
         return os.path.expanduser("~")
     return os.getuid()
@@ -119,7 +119,7 @@ def _once_each(path: str) -> str:
 
 
 def _text_of(path: str | None) -> str:
-    """What is in a file; nothing, if it cannot be read: who needs it says so."""
+    """The text of a file; empty if it cannot be read: who needs it says so."""
     if path is None:
         return ""
     try:

@@ -27,12 +27,12 @@ def user_of(peer: socket.socket) -> int | None:
 
 
 def is_of_this_user(peer: socket.socket) -> bool:
-    """Whether the peer runs as this user. On Windows the pipe's permissions ensure it."""
+    """True if the peer runs as this user. On Windows the pipe's permissions ensure it."""
     return sys.platform == "win32" or user_of(peer) == os.getuid()
 
 
 def has_sent(peer: socket.socket) -> bool:
-    """Whether something can be read, or the end, of a socket that does not block."""
+    """True if a non-blocking socket has data or its end to read."""
     try:
         peer.recv(1, socket.MSG_PEEK)
     except BlockingIOError:

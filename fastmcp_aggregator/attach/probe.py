@@ -40,13 +40,13 @@ class Probe:
         """When something came last, or began to be expected; None: nothing is expected."""
         self._peer: socket.socket | None = None
         self._work = Work({})
-        """What the hub does since it was asked first."""
+        """The hub's work since the first probe."""
         self._answer_due = 0.0
         self._unanswered = 0
 
     @property
     def is_dead(self) -> bool:
-        """Whether the hub has left so many probes unanswered that it hangs."""
+        """True if the hub has left so many probes unanswered that it hangs."""
         return self._unanswered >= _MOST_UNANSWERED
 
     def heard(self) -> None:
@@ -61,7 +61,7 @@ class Probe:
 
     @property
     def descriptor(self) -> int | None:
-        """What is readable when the hub answers; None: it is not asked now."""
+        """A descriptor that is readable when the hub answers; None: no probe is open."""
         return None if self._peer is None else self._peer.fileno()
 
     @property
@@ -118,7 +118,7 @@ class Probe:
 
 
 class Work:
-    """That of one hub until it greets or answers, as far as the system tells."""
+    """The processor time and state of one hub until it greets or answers, as far as the system tells."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         """`record` is what is noted of the hub."""
@@ -126,7 +126,7 @@ class Work:
         self._first = self._last = processor_time(self._process)
 
     def goes_on(self) -> bool:
-        """Whether it has had some of the processor since this was asked last, or waits for it, and has had little."""
+        """True if it has had some processor time since the last look, or waits for it, and has had little."""
         last, now = self._last, processor_time(self._process)
         self._last = now
         if self._first is None or last is None or now is None:
@@ -135,7 +135,7 @@ class Work:
 
 
 class ProcessorTime(NamedTuple):
-    """What a process has had of the processor, in seconds, and whether it could use it now."""
+    """Processor time of a process, in seconds, and whether it could use the processor now."""
 
     seconds: float
     is_wanted: bool

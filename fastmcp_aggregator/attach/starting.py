@@ -66,9 +66,8 @@ def own_server(arguments: Sequence[str]) -> tuple[socket.socket, socket.socket, 
 
 
 def record_of(hub_id: str) -> Mapping[str, Any] | None:
-    """What is noted in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: the lock is free.
-
-    Nothing is noted by a hub that has taken it just now, or on a full disk.
+    """The record in the lock of a hub: `pid`, `name`, `config`, `parts`, `serves`; None: the lock is free. It is empty
+    if a hub has taken the lock just now, or on a full disk.
     """
     note = system.noted(socket_of(hub_id), lock_of(hub_id))
     return None if note is None else _record_in(note) or {}

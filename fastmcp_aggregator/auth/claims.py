@@ -18,7 +18,7 @@ _OF_OTHERS = frozenset({CALL, OBSERVE, METRICS})
 
 
 def claim_of(name: str, groups: Iterable[str] | None, roles: Iterable[str] = USUAL) -> dict[str, Any]:
-    """What a verifier puts into a token's claims."""
+    """The claim that a verifier adds to a token."""
     return {CLAIM: Principal(name, None if groups is None else frozenset(groups), with_implied(roles))}
 
 
@@ -34,7 +34,7 @@ def principal_in(scope: Mapping[str, Any]) -> Principal:
 
 
 def principal_of(token: AccessToken | None) -> Principal:
-    """Whom a token stands for; without one, anybody.
+    """The principal of a token; without one, anybody.
 
     A token of a provider of the app's own has no claim of ours: it is named by its subject or client, with the issuer
     if it tells one, and may use all groups and see everything.

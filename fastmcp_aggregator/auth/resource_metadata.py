@@ -48,7 +48,7 @@ class GroupMetadata:
         return _metadata_url(self._provider, self._endpoint(group_id))
 
     def route(self) -> Route:
-        """What serves it, alike for groups that are there and others: it does not give away which there are."""
+        """The route that serves it, alike for groups that exist and others: it does not give away which exist."""
 
         async def serve(request: Request) -> Response:
             group_id = request.path_params["group_id"]
@@ -65,7 +65,7 @@ class GroupMetadata:
 
 
 def group_metadata(auth: AuthProvider | None, path: str) -> GroupMetadata | None:
-    """That of the groups; None, if `auth` names no authorization servers, or is one itself, for one address."""
+    """The metadata of the groups; None, if `auth` names no authorization servers, or is one itself, for one address."""
     provider = auth.server if isinstance(auth, MultiAuth) else auth
     return GroupMetadata(provider, path) if isinstance(provider, RemoteAuthProvider) else None
 

@@ -37,7 +37,7 @@ _TIMEOUT = 10.0
 """Seconds that the provider has to send its keys, however slowly."""
 _LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
 _KINDS = frozenset({"jwt", "jose", "at+jwt", ID_JAG})
-"""What a token may say that it is, in its header."""
+"""Accepted values of the header `typ` of a token."""
 _KEY_HEADER = b"x-api-key"
 _STANDARD_HEADER = b"authorization"
 
@@ -62,8 +62,8 @@ class KeyToken(AccessToken):
         return token
 
     def lets_in(self, groups: Iterable[str] | None) -> bool:
-        """Whether its key may still be used for these groups; None: for all that it was for. All roles must be left,
-        and all the time.
+        """True if its key may still be used for these groups (None: for all that it was for) with all its roles and all
+        its time.
         """
         key, keys = self._found
         now = keys.current(key)
@@ -144,8 +144,8 @@ class AnyVerifier(MultiAuth):
 
 
 def _has_term(token: AccessToken) -> bool:
-    """Whether it has begun to be valid, and will not be once: an expiry that no calendar has is a mistake, such as one
-    in milliseconds.
+    """True if it has begun to be valid, and will end: an expiry that no calendar has is a mistake, such as one in
+    milliseconds.
     """
     begin, end = token.claims.get("nbf"), token.expires_at
     has_begun = begin is None or (isinstance(begin, int | float) and begin <= time.time())
@@ -153,8 +153,8 @@ def _has_term(token: AccessToken) -> bool:
 
 
 def _is_for_bearers(token: AccessToken) -> bool:
-    """Whether it lets in whoever brings it: it is not bound to a key or a certificate of its client (`cnf`, RFC 7800),
-    which nobody looks at here, and it does not say that it is for something else, such as a logout (RFC 8725, 3.11).
+    """True if it is a bearer token: not bound to a key or a certificate of its client (`cnf`, RFC 7800), which nobody
+    looks at here, and not for another purpose, such as a logout (RFC 8725, 3.11).
     """
     kind = decode_jwt_header(token.token).get("typ", "JWT")
     is_access = isinstance(kind, str) and kind.lower().removeprefix("application/") in _KINDS
@@ -162,7 +162,7 @@ def _is_for_bearers(token: AccessToken) -> bool:
 
 
 def _names_somebody(token: AccessToken) -> bool:
-    """Whether it tells whom it is about: a subject or, of a client for itself, the client."""
+    """True if it has a subject or, of a client for itself, a client."""
     return bool(token.subject) or any(token.claims.get(name) for name in ("client_id", "azp"))
 
 
@@ -213,7 +213,7 @@ def _comparable(authorization: bytes) -> bytes:
 
 
 def auth_from_settings(settings: AggregatorSettings) -> AuthProvider | None:
-    """What lets callers in: API keys, tokens of an identity provider, or either of both; None where neither is set.
+    """The auth provider: API keys, tokens of an identity provider, or both; None where neither is set.
 
     Reads the files that the settings name, and nothing over the network.
 

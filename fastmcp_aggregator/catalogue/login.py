@@ -8,7 +8,7 @@ LOG_IN = "log_in"
 
 
 def login_tool(server_key: str, *, prefix: bool) -> str:
-    """What the tool is called with which a person logs in to a server; names without a prefix tell the server."""
+    """The name of the tool with which a person logs in to a server; names without a prefix tell the server."""
     return LOG_IN if prefix else f"{LOG_IN}_{server_key}"
 
 

@@ -93,7 +93,7 @@ class Catalogue:
     """By kind, the ids of what the child offers as well and is not taken up; None: its list could not be read."""
 
     def withholds(self, uri: str) -> bool:
-        """Whether an address is not to be used, because what is listed for it was not approved."""
+        """True if an address is not to be used, because its listed definition was not approved."""
         if not self.withheld:
             return self.withheld is None
         if uri in self.withheld:
@@ -108,7 +108,7 @@ class Catalogue:
         return not fits_any((item["uriTemplate"] for item in self.of(Kind.TEMPLATE)), uri, otherwise=False)
 
     def reduced_to(self, kept: Catalogue) -> Catalogue:
-        """What is kept of this catalogue, knowing what is not."""
+        """The kept parts of this catalogue, with the ids of the others."""
         left_out = dict(self.left_out)
         for kind in Kind:
             known = left_out.get(kind, frozenset())
@@ -151,7 +151,9 @@ _DEFINED: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
 
 
 def definition_of(catalogue: Catalogue | None, method: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """What a request for a component was made to fit, as it is listed; None if it is not, or is of another kind."""
+    """The listed definition that a request for a component was made to fit; None if it is not listed, or of another
+    kind.
+    """
     if catalogue is None or method not in _DEFINED:
         return None
     kind, parts = _DEFINED[method]
@@ -160,7 +162,7 @@ def definition_of(catalogue: Catalogue | None, method: str, params: Mapping[str,
 
 
 def _same(kind: Kind, items: Sequence[Component], others: Sequence[Component]) -> bool:
-    """Whether these are the same components, in whatever order."""
+    """True if these are the same components, in any order."""
     id_field = SPECS[kind].id_field
     if len(items) != len(others):
         return False

@@ -37,7 +37,7 @@ def read(text: str, format_: Format, source: str) -> dict[str, Any]:
 
 
 def why_unreadable(text: str, client: ClientConfig) -> str | None:
-    """What keeps the client itself from reading a text that is read here; None: nothing that is known."""
+    """Why the client itself cannot read a text that is read here; None: no reason is known."""
     refused = client.refuses and {extra: line for extra, line in jsonc.extras(text).items() if extra in client.refuses}
     if not refused:
         return None

@@ -36,11 +36,11 @@ class FoundFile:
     others: tuple[tuple[str, int], ...] = ()
     """Other projects with servers in it, which are not taken: their folders, and how many there are."""
     is_of_project: bool = False
-    """Whether it was found in the folder that is worked in: whoever made that has written it."""
+    """True if it was found in the working directory: whoever made that has written it."""
 
 
 def found_files(machine: Machine, clients: Iterable[str] = ()) -> list[FoundFile]:
-    """What these clients, by default all, have on this machine: the user's own files, and those of the project."""
+    """The files of these clients, by default all, on this machine: the user's own files, and those of the project."""
     files: list[FoundFile] = []
     for client in [CLIENT_CONFIGS[name] for name in clients] or CLIENT_CONFIGS.values():
         for path in client.user_files(machine):
@@ -133,7 +133,7 @@ def _other_projects(client: ClientConfig, machine: Machine, document: Mapping[st
 
 
 def is_aggregator(entry: object) -> bool:
-    """Whether an entry of a client's file starts this program."""
+    """True if an entry of a client's file starts this program."""
     if not isinstance(entry, Mapping):
         return False
     return starts_aggregator([entry.get("command"), *(entry.get("args") or [])])

@@ -96,8 +96,8 @@ def installation(
     moved: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Change:
-    """What puts the entry into the client's file, and takes those out of it that are the same as one of `moved`, with
-    the variables that it is served with.
+    """The change that puts the entry into the client's file, and takes those out that are the same as one of `moved`,
+    with the variables that it is served with.
 
     Raises:
         ConfigError: the file is not what it should be.
@@ -123,7 +123,7 @@ def _installed(client: ClientConfig, text: str, name: str, entry: Mapping[str, A
 
 
 def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
-    """What takes the entry out of the client's file, and whether this makes the file what it was before.
+    """The change that takes the entry out of the client's file, and whether this restores the file.
 
     If others have changed the file since, servers come back that the backup has and the file has not.
 
@@ -156,7 +156,7 @@ def told_apart(
     bounded = Measured(environ)
 
     def meant(text: str) -> Any:
-        """What a text stands for; one that stands for nothing yet is like no other but itself."""
+        """The value of a text; one that does not parse is equal to nothing but itself."""
         try:
             found = expand(text, bounded)
         except TooLong:

@@ -38,7 +38,8 @@ Variables = Literal["braced", "bare", "env", "input", "predefined", "doubled"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the paths of config files depend on. `system` is `sys.platform`; `project` the working directory."""
+    """The facts that the paths of config files depend on. `system` is `sys.platform`; `project` the working directory.
+    """
 
     home: Path
     system: str
@@ -88,7 +89,7 @@ class ClientConfig:
     refuses: frozenset[Extra] = frozenset()
 
     def is_of_project(self, path: Path, machine: Machine) -> bool:
-        """Whether a file is where this client looks for what all who work on a project share."""
+        """True if this client looks there for the config that all who work on a project share."""
         ends = [Path(file).parts for file in self.project_files]
         return path not in self.user_files(machine) and any(path.parts[-len(end) :] == end for end in ends)
 

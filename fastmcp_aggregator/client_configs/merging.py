@@ -9,7 +9,7 @@ from typing import Any
 from fastmcp_aggregator.client_configs.found import FoundFile
 
 Choice = int | None
-"""Which of the definitions to keep, by index; None keeps all under names of their own."""
+"""The definition to keep, by index; None keeps all under names of their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _LEFT_OUT = {
 _MEANT = {
     "${workspaceFolder}": "the folder that a client works in; for one that has none, as desktop clients, set",
 }
-"""What is to be said of a variable besides that it is to be set."""
+"""Remarks on variables, besides that they are to be set."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_-]{0,31}")
 _URLS = ("url", "serverUrl", "httpUrl")
 _KNOWN = {
@@ -47,7 +47,7 @@ class Translated:
 
 
 def translated(raw: object, client: ClientConfig, project: Path | None) -> Translated:
-    """What an entry of this client's file means here. `project` is the folder of a file that belongs to one."""
+    """The entry of this client's file in our terms. `project` is the folder of a file that belongs to one."""
     if not isinstance(raw, Mapping):
         return Translated(None, ("is not an object",))
     fields = {name: value for name, value in _flattened(raw).items() if value is not None}
@@ -102,7 +102,7 @@ def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None)
 
 
 def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What Codex calls otherwise. It names variables where others write references; `env_vars` may be unset."""
+    """Translate the names of Codex. It names variables where others write references; `env_vars` may be unset."""
     found: dict[str, Any] = {}
     headers = {name: _plain(value) for name, value in dict(fields.get("http_headers") or {}).items()}
     headers |= {name: f"${{{variable}}}" for name, variable in dict(fields.get("env_http_headers") or {}).items()}

@@ -24,9 +24,9 @@ MIN_READ_RATE = 16 * 1024
 
 class SharedConnection(Protocol):
     address: Holder
-    """Whose share of the connections it takes; None: a proxy's, which are not counted by address."""
+    """The address that it counts for; None for a proxy's connections, which are not counted by address."""
     holder: Holder
-    """Whose share it takes of what is not read yet."""
+    """The holder that its unread bytes count for."""
 
     @property
     def unread(self) -> int:
@@ -45,11 +45,12 @@ class Connections:
         self._clock = clock
         self._all: set[SharedConnection] = set()
         self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
-        """Those without a request, and since when, by address, the oldest first."""
+        """Connections without a request, and since when, by address, the oldest first."""
         self.unasked: set[SharedConnection] = set()
         """Connections that have never had a request."""
         self._slow: dict[SharedConnection, tuple[float, int, Holder, int]] = {}
-        """Those that do not read: when that was last looked at, what was unread then; and whose share of how much."""
+        """Connections that do not read: the time of the last look and the unread bytes then; the holder and its bytes.
+        """
 
     def admit(self, connection: SharedConnection) -> bool:
         """Take up a connection, in place of others if there have to be; return whether there is room for it."""
@@ -89,7 +90,7 @@ class Connections:
             self._open.release(connection.address)
 
     def pause(self, connection: SharedConnection) -> None:
-        """What is written to it is not read as fast."""
+        """Note that its peer does not read as fast as it is written to."""
         size = connection.unread
         while connection in self._all and not self._unread.has_room(connection.holder, size):
             if not self._slow:

@@ -26,8 +26,8 @@ released_while_waiting: ContextVar[Callable[[], AbstractContextManager[None]]] =
 """Releases, for the length of a wait, the slot that the present request holds."""
 
 Holder = Hashable
-"""Who holds a part of the capacity: a principal, or the address of a client that has none. None: the only client that
-there is, or the program itself, which shares with nobody.
+"""The holder of a part of the capacity: a principal, or the address of a client that has none. None: the only client,
+or the program itself, which shares with nobody.
 """
 
 _TIMES_FREE = 4
@@ -59,7 +59,7 @@ class FairShare:
         """There is a reserve beyond the capacity for others; without it, the capacity is all there is, and shared."""
         self._has_reserve = has_reserve
         self.total = capacity + share_of(capacity) if has_reserve else capacity
-        """What all holders together may have."""
+        """The bound of all holders together."""
         self._held: dict[Holder, int] = {}
         self.taken = 0
         """Slots taken by all holders together."""
@@ -68,7 +68,6 @@ class FairShare:
 
     @property
     def is_full(self) -> bool:
-        """Whether everything is taken."""
         return self.taken >= self.total
 
     def usage(self) -> Usage:
@@ -81,7 +80,7 @@ class FairShare:
         return len(self._held)
 
     def largest(self) -> tuple[Holder, int]:
-        """Who has most, and how much; it looks at all holders."""
+        """The holder with the largest share, and its amount; O(holders)."""
         return max(self._held.items(), key=itemgetter(1), default=(None, 0))
 
     def held(self, holder: Holder) -> int:
@@ -89,7 +88,7 @@ class FairShare:
         return self._held.get(holder, 0)
 
     def has_room(self, holder: Holder, amount: int = 1) -> bool:
-        """Whether `try_acquire` would take this amount."""
+        """True if `try_acquire` would take this amount."""
         free = self.total - self.taken - amount
         if free < 0:
             return False
@@ -138,7 +137,7 @@ class FairLimiter:
         return self.slots.taken
 
     def has_waiting_besides(self, holder: Holder) -> bool:
-        """Whether somebody else waits."""
+        """True if another holder waits."""
         return len(self._waiting) > (holder in self._waiting)
 
     def slot(self, holder: Holder) -> Slot:

@@ -34,7 +34,7 @@ async def meanwhile(*tasks: asyncio.Future[Any]) -> AsyncIterator[None]:
 
 
 async def in_turns(steps: Generator[None, None, T]) -> T:
-    """What comes of these steps. Others have a turn after each but the last."""
+    """The result of these steps; other tasks run after each but the last."""
     while True:
         try:
             next(steps)

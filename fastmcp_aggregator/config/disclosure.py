@@ -66,7 +66,7 @@ _BEFORE_PACKAGE = frozenset([
 
 
 class Hidden(NamedTuple):
-    """What stands from `start` to `end` in a text and is not shown; `hint` is a word for what it is."""
+    """A part of a text, from `start` to `end`, that is not shown; `hint` is a word for its kind."""
 
     start: int
     end: int
@@ -87,7 +87,7 @@ def shown(field: Field, text: str, to: Audience) -> str:
 
 
 def hidden_in(field: Field, text: str, name: str = "") -> list[Hidden]:
-    """What of a value is not shown to anybody, in order. `name` is that of its variable, header or option."""
+    """The parts of a value that are shown to nobody, in order. `name` is that of its variable, header or option."""
     if field in _WORDS:
         return []
     return list(_within(text, _PARTS[field](text), name))
@@ -103,7 +103,7 @@ def replaced(text: str, hidden: Sequence[Hidden], by: Callable[[str, str], str])
 
 
 def fields_of(command: str, arguments: Sequence[object]) -> list[Field]:
-    """What each argument of a command is: the package that a known runner runs, or anything."""
+    """The kind of each argument of a command: the package that a known runner runs, or anything."""
     runner = PurePosixPath(command.replace("\\", "/")).stem.lower()
     fields: list[Field] = ["argument"] * len(arguments)
     if runner not in _RUNNERS:
@@ -160,7 +160,7 @@ def _in_package(text: str) -> Iterator[Hidden]:
 
 
 def _is_package(text: str) -> bool:
-    """Whether it is a name in lower case, of words with two digits at most, perhaps with a scope and a version."""
+    """True if it is a name in lower case, of words with two digits at most, perhaps with a scope and a version."""
     name, _, version = text[1:].partition("@") if text.startswith("@") else re.sub("==|:", "@", text).partition("@")
     parts = re.split(r"[/._-]", re.sub(r"\[([a-z,-]+)\]$", r"-\1", name))
     return all(map(_PACKAGE_PART.fullmatch, parts)) and (not version or _VERSION.fullmatch(version) is not None)

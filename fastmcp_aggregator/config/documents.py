@@ -160,7 +160,7 @@ def _parsed(text: str, *, takes_comments: bool) -> Any:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether all that is in it can be written."""
+    """True if all of it can be written."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -31,11 +31,11 @@ _TOKEN = re.compile(
 
 _MOST_CHARACTERS = 16 * 1024**2
 _ASKED = 16
-"""What it costs to ask, in characters."""
+"""The cost of a look-up, in characters."""
 
 
 class TooLong(Exception):
-    """What variables stand for is longer than any config can be."""
+    """The values of variables are longer than any config can be."""
 
 
 class Measured(dict[str, str]):

@@ -21,7 +21,7 @@ _EXTRA = re.compile(
     re.DOTALL,
 )
 Extra = Literal["a byte order mark", "a comment", "a comma after the last item"]
-"""What is read here beyond JSON."""
+"""Extensions of JSON that are read here."""
 _EXTRAS: dict[str, Extra] = {
     "mark": "a byte order mark",
     "comment": "a comment",
@@ -45,7 +45,7 @@ class Node:
     members: list[Member] = field(default_factory=list)
 
     def value(self, new_object: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> Any:
-        """What it stands for, in Python, with objects made by `new_object` of their members."""
+        """Its Python value, with objects made by `new_object` of their members."""
         if self.kind == "object":
             return new_object([(member.key, member.node.value(new_object)) for member in self.members])
         if self.kind == "list":
@@ -85,7 +85,7 @@ def parse(text: str) -> Node:
 
 
 def extras(text: str) -> dict[Extra, int]:
-    """What a text that can be parsed has beyond JSON, each with the first line that has it, from 1."""
+    """The extensions of JSON that a text uses, each with the first line that has it, from 1."""
     first: dict[Extra, int] = {}
     for found in _EXTRA.finditer(text):
         if found.lastgroup is not None:

@@ -28,7 +28,7 @@ class Runner(NamedTuple):
 
 
 def runner_of(command: str, arguments: Sequence[str]) -> Runner | None:
-    """What downloads the package of a server when it is not there yet."""
+    """The program that downloads the package of a server when it is not installed."""
     words = [Path(command).stem.lower(), *arguments]
     begins = 0
     if words[0] == "cmd" and len(words) > 2 and words[1].lower() == "/c":
@@ -50,7 +50,7 @@ def runner_of(command: str, arguments: Sequence[str]) -> Runner | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    """What every entry has. `timeout` is in seconds.
+    """The fields of every entry. `timeout` is in seconds.
 
     `label` is what of its command or URL may be shown on a terminal: variables by name, without arguments, user info
     and query. `extras` has the keys of the entry that mean nothing here; they make no difference between two servers.
@@ -80,7 +80,7 @@ class StdioServer(_Server):
 
     @property
     def runner(self) -> Runner | None:
-        """What downloads its package when it is not there yet."""
+        """The program that downloads its package when it is not installed."""
         return runner_of(self.command, self.args)
 
     def environment(self) -> dict[str, str]:
@@ -102,7 +102,7 @@ class RemoteServer(_Server):
 
 
 def only_lack_values(problems: Iterable[ConfigProblem]) -> bool:
-    """Whether the environment could make all of them good."""
+    """True if the environment could mend every problem."""
     return all(problem.code == "missing_env_var" for problem in problems)
 
 

@@ -60,7 +60,7 @@ def passed_header_fault(name: str) -> str | None:
 
 
 def is_credential(header: str) -> bool:
-    """Whether the value of a header, by its name, may let somebody in somewhere."""
+    """True if the value of a header, by its name, may be a credential."""
     return _CREDENTIAL.search(header.lower()) is not None
 
 

@@ -21,7 +21,7 @@ from fastmcp_aggregator.files.permissions import weaknesses
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 FROM_CLIENTS = "`fastmcp-aggregator import` shows those that your clients have"
-"""What to do about a config without servers."""
+"""Advice for a config without servers."""
 _ORDER = ("error", "warning", "note")
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _TIMEOUT = 1.0
@@ -159,7 +159,7 @@ def _finding(source: Source, key: str, *steps: str, change: str) -> Finding:
 
 
 def looks_secret(field: Field, name: str, text: str) -> bool:
-    """Whether a person should look at it: by its name, or as a long text of letters and digits."""
+    """True if a person should look at it: by its name, or as a long text of letters and digits."""
     hidden = [text[part.start : part.end] for part in hidden_in(field, text, name)]
     if field == "url":
         return bool(hidden)

@@ -28,7 +28,7 @@ class Finding:
     written: str | None = None
     change: str | None = None
     common: str | None = None
-    """What is said once of several servers with the same, if that is not the message."""
+    """The message for several servers with the same finding, if it differs."""
 
 
 class Source:

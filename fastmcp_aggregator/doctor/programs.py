@@ -78,8 +78,8 @@ def location(server: StdioServer) -> str | None:
 
 
 def _version(path: str | None) -> str | None:
-    """What a program says of itself, if this user would start it by its name: one that only the config leads to may
-    have come with somebody's repository.
+    """The version that a program reports, if this user would start it by its name: one that only the config leads to
+    may have come with somebody's repository.
     """
     if path is None or not os.path.isabs(path) or Path(path).stem.lower() not in _RUNNERS:
         return None

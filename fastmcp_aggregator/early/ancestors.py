@@ -21,7 +21,7 @@ def configs_above() -> list[str]:
 
 
 def real_path_of(config: str) -> str:
-    """What a config is known by here."""
+    """The path by which a config is known here."""
     try:
         return os.path.normcase(os.path.realpath(config))
     except OSError:  # it is relative to a working folder that is gone
@@ -29,20 +29,22 @@ def real_path_of(config: str) -> str:
 
 
 def starts_aggregator(command_line: Sequence[object]) -> bool:
-    """Whether a word of it is this program, as a script, a module or a package."""
+    """True if a word of the command is this program, as a script, a module or a package."""
     words = (word for word in command_line if isinstance(word, str))
     return any(_PROGRAM.search(os.path.basename(os.path.normpath(word))) for word in words)
 
 
 def serves_config(command_line: Sequence[str], config: str, folder: str | None = None) -> bool:
-    """Whether it starts the aggregator with this config. Relative paths are those of `folder`, by default our own."""
+    """True if the command starts the aggregator with this config. Relative paths are those of `folder`, by default our
+    own.
+    """
     path = real_path_of(config)
     others = [word for word in command_line if _path_in(word, folder) != path]
     return len(others) < len(command_line) and starts_aggregator(others)
 
 
 def _is_in_itself(config: str) -> bool:
-    """Whether one of its servers starts the aggregator with it, as far as a first look tells: of JSON, as written."""
+    """True if one of its servers starts the aggregator with it, as far as a first look tells: of JSON, as written."""
     try:
         entries = json.loads(read_bytes(config, _MOST_BYTES))["mcpServers"].values()
         lines = [[entry["command"], *entry.get("args", [])] for entry in entries if "command" in entry]

@@ -28,12 +28,12 @@ except ImportError:
 _FORMAT = 1
 ANSWERS_SIZE_LIMIT = 64 * 1024**2
 _MOST_FILES = 5000
-"""What the answers may depend on, at most."""
+"""Files that the answers may depend on, at most."""
 _MOST_CLIENTS = 4
 _SECRET, _SECRET_BYTES = "secret", 32
 _OURS = "FASTMCP_AGGREGATOR_"
 _OF_COMMANDS = "FASTMCP_AGGREGATOR_API_KEY"
-"""What commands tell an instance that they ask; no setting."""
+"""A mark that commands set to identify themselves to an instance; no setting."""
 _ALWAYS = ("PATH", "HOME")
 _VARIABLE = re.compile(r"\$\{?(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 
@@ -66,7 +66,7 @@ def make_private(folder: str) -> None:
 
 
 def signature_of(version: object, capabilities: object, info: Mapping[str, object]) -> str:
-    """What the answers to a client depend on, of what it says of itself."""
+    """A digest of the parts of a client's handshake that the answers depend on."""
     about = {name: value for name, value in info.items() if name != "version"}
     return digest_of(json.dumps([version, capabilities, about], sort_keys=True).encode())
 
@@ -239,13 +239,13 @@ def _path_of(name: str) -> str:
 
 
 def _secret() -> bytes | None:
-    """That of the folder of catalogues, which is made with the first of them."""
+    """The secret of the folder of catalogues, which is made with the first of them."""
     secret = _content_of(os.path.join(_folder(), _SECRET))
     return secret if secret is not None and len(secret) == _SECRET_BYTES else None
 
 
 def _content_of(path: str) -> bytes | None:
-    """What is in a file that is ours alone."""
+    """The content of a file that only this user can write."""
     try:
         return read_own(path, ANSWERS_SIZE_LIMIT)[0]
     except (OSError, ValueError):

@@ -101,14 +101,14 @@ def deferred() -> Iterator[None]:
 
 
 def _loaded(stand_in: StandIn | StandInModule) -> Any:
-    """What it stands for. What is used at once, by an import, cannot be deferred, nor what else it may use."""
+    """The real module. One that an import uses at once cannot be deferred, nor what else it may use."""
     if not _end_deferring():
         _replace_all_of(stand_in.library)
     return stand_in.original()
 
 
 def _end_deferring() -> bool:
-    """Whether imports were being deferred until now."""
+    """Stop deferring; True if imports were being deferred until now."""
     modules = [name for name, module in sys.modules.items() if isinstance(module, StandInModule)]
     for name in modules:
         del sys.modules[name]

@@ -30,12 +30,12 @@ _SWITCH_INTERVAL = 0.0005
 
 @dataclass(slots=True)
 class Handover:
-    """What the full front goes on from."""
+    """The state from which the full front goes on."""
 
     first: bytes | None = None
     """The line of the first request, if it was answered."""
     lines: list[bytes] = field(default_factory=list)
-    """What was read and not answered."""
+    """Lines read and not answered."""
     rest: bytes = b""
     """The beginning of the next line."""
     unwritten: bytes = b""
@@ -187,7 +187,7 @@ def _start(front: EarlyFront) -> EarlyFront:
 
 
 def take_over() -> Handover:
-    """What the full front of this process goes on from."""
+    """The state for the full front of this process."""
     global current
     front, current = current, None
     if front is None:

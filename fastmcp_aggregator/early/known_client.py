@@ -30,7 +30,7 @@ class KnownClient:
         self._signature: str | None = None
         """The signature of a modern client, which identifies itself in each request."""
         self.is_passive = False
-        """Whether it answers nothing."""
+        """True if it answers nothing."""
         self.first: bytes | None = None
         self.answered: dict[str, bytes] = {}
 

@@ -32,7 +32,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, timeout: float = 0.0)
 
 
 def read_own(path: str | os.PathLike[str], most: int) -> tuple[bytes, float]:
-    """What is in a plain file of this user alone, which is no link, and when it was written, in seconds since 1970.
+    """The content of a plain file of this user alone (no link), and when it was written, in seconds since 1970.
 
     Raises:
         OSError: it cannot be read.
@@ -51,7 +51,7 @@ def read_own(path: str | os.PathLike[str], most: int) -> tuple[bytes, float]:
 
 
 def is_own(found: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else may write there."""
+    """True if a file or folder belongs to this user, and nobody else may write there."""
     return not hasattr(os, "getuid") or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
 
 

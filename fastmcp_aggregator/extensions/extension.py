@@ -47,7 +47,7 @@ class Extension:
     eras: frozenset[Era] = BOTH
     """The eras in which it is declared, to clients and servers."""
     settings: ExtensionSettings = field(default_factory=dict)
-    """What is declared to clients before a server has declared its own."""
+    """The settings declared to clients before a server has declared its own."""
     merge: Callable[[ExtensionSettings, ExtensionSettings], ExtensionSettings] = united
     methods: tuple[Method, ...] = ()
     """The requests and notifications that it adds, as rows of the table of methods."""

@@ -67,7 +67,7 @@ def for_child(declared: Any, era: Era) -> dict[str, Any]:
 
 
 def rewrite_of(method: str) -> Rewrite:
-    """What publishes the addresses of all extensions in the results of a method."""
+    """The function that publishes the addresses of all extensions in the results of a method."""
     found = [each.rewrites[method] for each in EXTENSIONS.values() if method in each.rewrites]
     return lambda item, publish: reduce(lambda so_far, one: one(so_far, publish), found, item)
 

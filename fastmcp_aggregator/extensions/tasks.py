@@ -37,10 +37,10 @@ OVER = frozenset({"completed", "failed", "cancelled"})
 
 
 def is_task(result: Mapping[str, Any]) -> bool:
-    """Whether a result is a task that was made in its place."""
+    """True if a result is a task that was made in its place."""
     return result.get("resultType") == "task" and isinstance(result.get("taskId"), str)
 
 
 def is_over(task: Mapping[str, Any]) -> bool:
-    """Whether nothing more comes of a task."""
+    """True if the task has ended."""
     return task.get("status") in OVER

@@ -84,7 +84,7 @@ def _way_to(path: Path) -> Iterator[Path]:
 
 
 def is_trusted(owner: int) -> bool:
-    """Whether it is ourselves or the administrator."""
+    """True of ourselves and the administrator."""
     return owner in (0, os.geteuid())
 
 
@@ -116,7 +116,7 @@ def _acl_of(path: Path) -> list[tuple[int, int, int]]:
 
 
 def _is_private(group: int, owner: int) -> bool:
-    """Whether a group is that of one user alone, which many systems make for each."""
+    """True if a group has one user alone, as many systems make for each."""
     import grp  # noqa: PLC0415 - POSIX only
 
     try:

@@ -23,7 +23,7 @@ class RotatingFile:
         self._keep = keep
         self._descriptor = -1
         self._is_torn = False
-        """Whether the file ends in the middle of a line, whose rest is to be written next."""
+        """True if the file ends in the middle of a line, whose rest is to be written next."""
 
     def __str__(self) -> str:
         return str(self._path)
@@ -75,7 +75,7 @@ class RotatingFile:
         self.open()
 
     def _is_there(self) -> bool:
-        """Whether what is open still is the file of that name."""
+        """True if the open file still has that name."""
         try:
             return os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._descriptor))
         except OSError:

@@ -19,7 +19,7 @@ def is_group_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Which servers its callers see, and which tools of these.
+    """The servers that its callers see, and the tools of these.
 
     `tools` are `server:tool`, or a tool's own name that is unique in the group; `*` stands for any characters.
     Empty: all tools of the servers. Resources and prompts of a server belong to every group that has the server.
@@ -31,9 +31,9 @@ class Group:
     servers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     tool_search: bool | None = None
-    """Whether its callers see a search instead of the tools; None: as the setting says."""
+    """True if its callers see a search instead of the tools; None: as the setting says."""
     is_implied: bool = False
-    """Whether it is in no file: `default`, where the file has none."""
+    """True if it is in no file: `default`, where the file has none."""
     absent: tuple[str, ...] = ()
     """Servers that the file gives it and that are not served now: they may have any tool when they come."""
 

@@ -16,7 +16,7 @@ from fastmcp_aggregator.groups.models import Group
 
 
 class ToolFilter:
-    """Which tools of which servers a group has. `offered` are the tools' own names by server key, as last listed.
+    """The tools of a group, by server. `offered` are the tools' own names by server key, as last listed.
 
     A server that is not in `offered` has not been listed, and may have anything.
     """
@@ -33,7 +33,7 @@ class ToolFilter:
         """All that the answers follow from."""
 
     def has(self, server_key: str, name: str) -> bool:
-        """Whether a tool, by its server and its own name, belongs to the group."""
+        """True if a tool, by its server and its own name, belongs to the group."""
         if server_key not in self._servers:
             return False
         if self._all:

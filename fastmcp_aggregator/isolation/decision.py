@@ -1,4 +1,4 @@
-"""Whether a server is shared, or has an instance for each client or each folder, and why. Pure.
+"""The decision if a server is shared or has an instance for each client or folder, and why. Pure. Pure.
 
 Under `isolation = "auto"` a server is shared unless something shows that it belongs to one client, then each has an
 instance of it, or to one folder, then each working folder, or set of roots, has one. What belongs to a client comes
@@ -19,7 +19,7 @@ from fastmcp_aggregator.status.server_status import Isolation
 
 
 class Shown(StrEnum):
-    """What a server has shown of itself, or its calls of it, while it ran, in this run or an earlier one."""
+    """The evidence that a server or its calls have shown, in this run or an earlier one."""
 
     ASKS_FOR_ROOTS = "asks_for_roots"
     LATE = "late"
@@ -60,12 +60,12 @@ def _why_of_a_folder(server: ServerConfig, shown: Collection[str]) -> str | None
 
 
 def is_stateful(server: ServerConfig, options: ChildOptions) -> bool:
-    """Whether it keeps state from call to call, as its setting says or, without one, its name."""
+    """True if it keeps state from call to call, by its setting or, without one, its name."""
     return why_stateful(server, options) is not None
 
 
 def why_stateful(server: ServerConfig, options: ChildOptions) -> str | None:
-    """What says that it keeps state from call to call; None: nothing does, or its setting says that it does not."""
+    """The reason to believe that it keeps state from call to call; None: there is none, or its setting denies it."""
     if options.own.stateful is not None:
         return "its setting `stateful` says that it keeps state" if options.own.stateful else None
     word = word_among(STATEFUL_WORDS, server) if isinstance(server, StdioServer) else None

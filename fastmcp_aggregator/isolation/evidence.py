@@ -13,8 +13,8 @@ logger = logging.getLogger(__name__)
 
 
 class Evidence:
-    """That of a child and all its instances together. What was seen once can come again, so it only grows; but a server
-    that is up is no longer late.
+    """The evidence of a child and all its instances together. What was seen once can come again, so it only grows; but
+    a server that is up is no longer late.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Evidence:
         self.shown = frozenset(name for name in Shown if name in shown)
         self.decision = decide(server, options, self.shown)
         self.is_shared = self.decision.isolation == "shared"
-        """Whether all clients have the same instance."""
+        """True if all clients have the same instance."""
 
     def show(self, what: Shown) -> None:
         """The server shows this. What follows from it counts from now on, and for later runs."""

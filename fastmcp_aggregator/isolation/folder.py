@@ -22,7 +22,7 @@ _MOST_BYTES = 64 * 1024
 
 
 def depends_on_folder(server: ServerConfig, arguments: bytes) -> bool:
-    """Whether a call with these arguments, as JSON, means other files in another working folder."""
+    """True if a call with these arguments, as JSON, means other files in another working folder."""
     if b'".' not in arguments or not isinstance(server, StdioServer) or server.cwd is not None:
         return False
     return _RELATIVE.search(arguments, 0, _MOST_BYTES) is not None
@@ -61,13 +61,13 @@ def _reasons(server: StdioServer) -> Iterator[str]:
 
 
 def _value_of(argument: str) -> str:
-    """What an option such as `--root=.` is given; an argument that is no option, as it is."""
+    """The value of an option such as `--root=.`; an argument that is no option, as it is."""
     name, _, value = argument.partition("=")
     return value if name.startswith("-") else argument
 
 
 def _is_relative(path: str) -> bool:
-    """Whether it is surely a path, and a relative one."""
+    """True if it is surely a path, and a relative one."""
     if path in (".", "..") or path.startswith(("./", "../", ".\\", "..\\")):
         return True
     return len(path) <= _LONGEST_PATH and not _is_absolute(path) and _SCRIPT.fullmatch(path) is not None

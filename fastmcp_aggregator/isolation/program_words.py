@@ -27,7 +27,7 @@ def word_among(words: frozenset[str], server: StdioServer) -> str | None:
 
 
 def _own_part(name: str) -> str:
-    """What of a path names the program; a package of npm is named by its scope, too: `@playwright/mcp`."""
+    """The part of a path that names the program; a package of npm is named by its scope, too: `@playwright/mcp`."""
     if name.startswith("@"):
         return name
     _, is_installed, path = name.rpartition("/node_modules/")

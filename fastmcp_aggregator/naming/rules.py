@@ -44,7 +44,7 @@ class NameRule:
 
     @property
     def is_strict(self) -> bool:
-        """Whether the client refuses some names."""
+        """True if the client refuses some names."""
         return self.alphabet is not None or self.limit is not None
 
     def public_name(self, server_key: str, original_name: str) -> str:
@@ -61,7 +61,7 @@ class NameRule:
         return self._hashed(server_key, original_name, joined)
 
     def head(self, server_key: str) -> str:
-        """What the names of a server's components begin with, but for those that end with a hash."""
+        """The prefix of the names of a server's components, but for those that end with a hash."""
         return self._sanitised(f"{server_key}{self.separator}")
 
     def _accepts(self, name: str) -> bool:
@@ -88,7 +88,7 @@ _WORD = frozenset(string.ascii_letters + string.digits + "_")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """What a family of clients accepts as a name; see `NameRule` for the fields."""
+    """The names that a family of clients accepts; see `NameRule` for the fields."""
 
     alphabet: frozenset[str] | None = None
     limit: int | None = None
@@ -135,14 +135,14 @@ CLIENT_RULES: tuple[ClientRule, ...] = (
 
 
 def hash_of(server_key: str, original_name: str) -> str:
-    """What a name that a client refuses ends with; the same under every rule."""
+    """The hash at the end of a changed name; the same under every rule."""
     # "surrogatepass", because JSON can carry half of a surrogate pair, and UTF-8 cannot.
     identity = f"{server_key}\0{original_name}".encode(errors="surrogatepass")
     return hashlib.sha256(identity).hexdigest()[:HASH_DIGITS]
 
 
 def is_hashed(name: str) -> bool:
-    """Whether a name may be one that was shortened, or changed, for a strict client."""
+    """True if a name may have been shortened, or changed, for a strict client."""
     return _HASHED.search(name) is not None
 
 

@@ -26,7 +26,7 @@ _LARGEST_EXACT_PAIR = 80 * 80
 
 
 def split_once(name: str, separators: Iterable[str]) -> tuple[str, str] | None:
-    """What is before and after the first occurrence of any of the separators; `None` if there is none."""
+    """The text before and after the first of any separator; None: there is none."""
     found = [(name.find(s), s) for s in separators if s in name]
     if not found:
         return None

@@ -124,7 +124,7 @@ class Tool(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """What a tool has of a wording: its score, and the shares of the wording and of the tool's own name that fit."""
+    """How a tool fits a wording: its score, and the shares of the wording and of the tool's own name that fit."""
 
     score: float
     covered: float
@@ -196,7 +196,7 @@ class ToolRanking:
         return Ranked([number for number in numbers if number in near], fits=True)
 
     def _matches(self, wording: str, most_words: int) -> dict[int, _Match]:
-        """What each tool has of a wording."""
+        """The match of each tool with a wording."""
         scores: defaultdict[int, float] = defaultdict(float)
         covered: defaultdict[int, float] = defaultdict(float)
         whole = 0.0
@@ -249,7 +249,7 @@ class ToolRanking:
 
 
 def _fits(matches: Sequence[_Match], wordings: int) -> bool:
-    """Whether a tool has enough of the question, taken over all wordings."""
+    """True if a tool fits enough of the query, taken over all wordings."""
     covered = sum(match.covered for match in matches) / wordings
     named = sum(match.named for match in matches) / wordings
     enough = _FITS if wordings == 1 else _FITS_WORDINGS

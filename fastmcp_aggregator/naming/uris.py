@@ -55,9 +55,9 @@ _LONGEST_ROUND = 256
 
 
 def goes_round(server_key: str, id_: str) -> bool:
-    """Whether the name or URI of a component shows that its server leads back here: then each reading of the server's
-    list has all that the one before had, once more behind our key of the server. Three times the same beginning, which
-    ends with the key, is no accident.
+    """True if the name or URI of a component shows that its server leads back here: then each reading of the list
+    repeats the one before, once more behind our key of the server. Three times the same beginning, which ends with the
+    key, is no accident.
     """
     scheme, mark, rest = id_.partition(_HIERARCHICAL)
     if mark and ":" not in scheme:
@@ -93,7 +93,7 @@ def split_public_uri(uri: str) -> tuple[str, str] | None:
 
 
 def is_without_key(original_uri: str) -> bool:
-    """Whether nothing can carry the key in the public address."""
+    """True if nothing can carry the key in the public address."""
     if ":" not in original_uri:
         return True
     return _HIERARCHICAL not in original_uri and _OPAQUE_SCHEME.match(original_uri) is None
@@ -128,8 +128,8 @@ def _decoded(host: str) -> str | None:
 
 
 def plain_uri(uri: str) -> str:
-    """What is the same for all spellings of an address that a server may take for one (RFC 3986, 6.2.2), and for some
-    that it may not: without case, percent-encoding, dot segments, empty query and fragment.
+    """One form for all spellings of a URI that a server may take for the same (RFC 3986, 6.2.2), and for some that it
+    may not: without case, percent-encoding, dot segments, empty query and fragment.
     """
     scheme, mark, rest = unquote(uri.partition("#")[0].removesuffix("?")).casefold().partition(_HIERARCHICAL)
     segments: list[str] = []
@@ -149,7 +149,7 @@ _COMPARISON = 200
 
 
 def fits_any(templates: Iterable[str], uri: str, *, otherwise: bool) -> bool:
-    """Whether one of these templates can have this expansion; `otherwise` if that takes too long to tell."""
+    """True if one of these templates can have this expansion; `otherwise` if matching takes too long."""
     left = _MOST_COMPARED
     for template in templates:
         left -= _COMPARISON + len(uri) + len(template)
@@ -161,9 +161,8 @@ def fits_any(templates: Iterable[str], uri: str, *, otherwise: bool) -> bool:
 
 
 def fits(template: str, uri: str) -> bool:
-    """Whether a URI template (RFC 6570) can have this expansion, with anything for its expressions.
-
-    The fixed parts must stand in the URI, in their order.
+    """True if a URI template (RFC 6570) can have this expansion, with anything for its expressions. The fixed parts
+    must stand in the URI, in their order.
     """
     if "{" not in template:
         return uri == template

@@ -75,7 +75,7 @@ class AuditLog:
         self._waiting_bytes = 0
         self._changed = threading.Condition()
         self._is_asleep = False
-        """Whether the writer has to be told of an entry."""
+        """True if the writer has to be woken for an entry."""
         self._is_closing = threading.Event()
         self._is_failing = False
         self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
@@ -108,12 +108,12 @@ class AuditLog:
 
     @property
     def is_failing(self) -> bool:
-        """Whether it cannot be written."""
+        """True if the last write failed."""
         return self._is_failing
 
     @property
     def must_reject(self) -> bool:
-        """Whether calls are to be rejected, because they might not be recorded."""
+        """True if calls are to be rejected, as they might not be recorded."""
         return self._rejects and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:
@@ -164,7 +164,6 @@ class AuditLog:
 
     @property
     def _has_any(self) -> bool:
-        """Whether there is something to be written."""
         return bool(self._waiting or self._lost_here)
 
     def _failed(self, error: OSError) -> None:
@@ -212,7 +211,7 @@ def _as_ascii(entry: Mapping[str, Any]) -> bytes:
 
 
 def cut(text: str, most: int = _TEXT_LIMIT) -> str:
-    """What of a text takes no more bytes in an entry, where all but printable ASCII is escaped."""
+    """The part of a text that takes no more bytes in an entry, where all but printable ASCII is escaped."""
     size = 0
     for number, character in enumerate(text[: most + 1]):
         size += 1 if " " <= character <= "~" else _ESCAPED if character > "\uffff" else 6

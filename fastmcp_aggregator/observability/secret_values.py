@@ -48,7 +48,7 @@ def secrets_in(value: Any) -> Iterator[str]:
 
 
 def new_secrets_in(current: Callable[[], Any]) -> Callable[[], Iterable[str]]:
-    """What asks for a value that may be exchanged, and finds the secrets in it once for each."""
+    """A function that reads a value that may be exchanged, and finds the secrets in it once for each."""
     seen: list[Any] = [None]
 
     def found() -> Iterable[str]:
@@ -67,7 +67,9 @@ def _in_arguments(server: StdioServer) -> Iterator[str]:
 
 
 def _hidden(field: Field, text: str) -> Iterator[str]:
-    """What is not shown of a value, but for words, which a person needs to understand a failure; its `$` are plain."""
+    """The secret parts of a value; its words stay, as a person needs them to understand a failure, and its `$` are
+    plain.
+    """
     for part in hidden_in(field, text.replace("$", "S")):
         piece = text[part.start : part.end]
         may_be_word = field != "url" or part.hint in ("user", "path")

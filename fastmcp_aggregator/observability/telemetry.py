@@ -29,13 +29,13 @@ _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
 def is_tracing() -> bool:
-    """Whether anybody collects spans. It reads the environment."""
+    """True if anybody collects spans. It reads the environment."""
     return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """What is sent meanwhile belongs to no trace, and begins none."""
+    """Keep messages that are sent meanwhile out of any trace."""
     if not is_tracing():
         yield
         return
@@ -71,7 +71,7 @@ def exporting_traces(service_name: str) -> Iterator[None]:
 
 @cache
 def _provider(service_name: str) -> TracerProvider | None:
-    """What collects spans; None if there is something of that kind already. A process has one, until it ends."""
+    """The tracer provider; None if the process has one already, which it keeps until it ends."""
     if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     try:
@@ -101,7 +101,7 @@ def _exporters() -> Iterator[Any]:
 
 
 def _entry_point(name: str) -> str:
-    """What an exporter is registered as."""
+    """The name that an exporter is registered by."""
     if name != "otlp":
         return name
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")

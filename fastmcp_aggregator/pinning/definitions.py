@@ -32,7 +32,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class ServerPins:
-    """What is pinned of one server: components by kind and id."""
+    """The pins of one server: components by kind and id."""
 
     instructions: Pinned | None = None
     components: Mapping[Kind, Mapping[str, Pinned]] = field(default_factory=dict)

@@ -44,17 +44,17 @@ class Pins:
         self._path = path
         self._offered: dict[str, ServerPins] = {}
         self._warned: dict[str, list[str]] = {}
-        """What was logged when each server was listed last."""
+        """The warnings logged for each server's last lists."""
 
     def is_blocked(self, server_key: str, kind: Kind, component: Definition) -> bool:
-        """Whether a component, as its server lists it, is to be left out."""
+        """True if a component, as its server lists it, is to be left out."""
         if not self._blocks:
             return False
         pin = self._of(server_key).of(kind).get(component[SPECS[kind].id_field])
         return pin is None or pin.sha256 != pinned(component).sha256
 
     def are_instructions_blocked(self, server_key: str, text: str | None) -> bool:
-        """Whether a server's instructions are to be left out."""
+        """True if a server's instructions are to be left out."""
         found = pinned_instructions(text)
         return self._blocks and found is not None and found != self._of(server_key).instructions
 
@@ -93,7 +93,7 @@ class Pins:
         )
 
     def differences(self) -> list[Difference]:
-        """What the servers have listed last that is not as pinned, by server."""
+        """The differences between the last lists and the pins, by server."""
         return [each for key, offered in self._offered.items() for each in differences(key, self._of(key), offered)]
 
     def offers(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ class TokenBucket:
         self.rejected = 0
 
     def is_empty(self, now: float) -> bool:
-        """Whether the next would be rejected."""
+        """True if the next would be rejected."""
         if self._then is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._then) * self._rate)
         self._then = now

@@ -17,7 +17,7 @@ Capabilities = Mapping[str, Any]
 RELAYED: Capabilities = capabilities_of("client")
 """Everything that can be passed on."""
 ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
-"""What a client can be asked for."""
+"""Requests that a client can declare to answer."""
 
 
 def kind_of(declared: Capabilities, *, is_legacy: bool) -> str:
@@ -33,7 +33,7 @@ def required_for(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has(declared: Capabilities, required: Capabilities) -> bool:
-    """Whether `declared` satisfies `required`."""
+    """True if `declared` satisfies `required`."""
     (name, parts) = next(iter(required.items()))
     have = declared.get(name)
     if not isinstance(have, Mapping):

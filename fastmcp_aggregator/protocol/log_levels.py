@@ -8,9 +8,8 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 
 
 def passes(level: Any, threshold: str | None) -> bool:
-    """Whether a message of this level is to be seen by who wants this level and above; None: wants all.
-
-    A level that the protocol does not know passes: it is not ours to judge.
+    """True if a message of this level is at or above the wanted one; None: all are wanted. A level that the protocol
+    does not know passes: it is not ours to judge.
     """
     if threshold is None or level not in LEVELS:
         return True

@@ -21,7 +21,7 @@ MODERN: frozenset[Era] = frozenset({"modern"})
 
 
 class Recipient(Enum):
-    """Whom a message is for."""
+    """The addressee of a message."""
 
     CATALOGUE = "nobody: it is answered from the children's catalogues"
     CHILD = "the child that its name or address leads to"
@@ -50,21 +50,21 @@ class Method:
     declared_by: Side = "server"
     """The side that declares the capability."""
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """What is declared inside of the capability for this method's sake."""
+    """Keys inside the capability that declare this method."""
     required_parts: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing_more
-    """Which parts a request requires, by its parameters."""
+    """The parts of the capability that a request requires, by its parameters."""
     eras: frozenset[Era] = BOTH
-    """Those in which it is a message of its own. Modern children send requests as parts of an `InputRequiredResult`."""
+    """Eras in which it is a message of its own. Modern children send requests as parts of an `InputRequiredResult`."""
     deadline: Literal["call", "read", "prompt"] = "call"
-    """Which deadline a request to a child has."""
+    """The deadline of a request to a child."""
     named_by: str = ""
     """The parameter that is repeated in the header `Mcp-Name` over HTTP, where the SDK does not know of it."""
     is_cacheable: bool = False
-    """Whether its result says how long it may be cached (2026-07-28)."""
+    """True if its result says how long it may be cached (2026-07-28)."""
 
     @property
     def is_request(self) -> bool:
-        """Whether it is answered."""
+        """True if it has a response."""
         return not self.name.startswith("notifications/")
 
 
@@ -173,7 +173,7 @@ CALLER_NOTIFICATIONS: Mapping[Era, frozenset[str]] = {
     )
     for era in BOTH
 }
-"""What a caller of each era is told while its request runs."""
+"""Notifications that a caller of each era gets while its request runs."""
 LIST_CHANGED = {row.capability: name for name, row in SERVER_NOTIFICATIONS.items() if "listChanged" in row.parts}
 
 

@@ -29,7 +29,7 @@ _STEP = 16
 
 
 def has_too_many_parts(message: bytes, limit: int = PARTS_LIMIT) -> bool:
-    """Whether a message would cost too much to parse. One with NULs (UTF-16 and UTF-32) does when it is long."""
+    """True if a message would cost too much to parse. One with NULs (UTF-16 and UTF-32) does when it is long."""
     return len(message) > limit and result_of(counting(message, limit))
 
 
@@ -59,7 +59,7 @@ def counting(message: bytes, limit: int) -> Generator[None, None, bool]:
 
 
 def result_of(steps: Generator[None, None, bool]) -> bool:
-    """What comes of steps that are made one after the other, now."""
+    """The result of steps, run one after the other, now."""
     while True:
         try:
             next(steps)
@@ -73,7 +73,7 @@ def count_parts(message: bytes) -> int:
 
 
 def _slices(message: bytes) -> Iterator[tuple[bytes, int]]:
-    """What is outside of texts, slice by slice, and how many quotes were there."""
+    """The parts outside of strings, slice by slice, and how many quotes were there."""
     start, is_text = 0, False
     while start < len(message):
         if is_text:

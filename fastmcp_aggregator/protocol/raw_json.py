@@ -41,7 +41,7 @@ class AnswerLine(msgspec.Struct, gc=False):
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """What says whether a JSON-RPC message is a request, a notification or an answer. The rest is skipped."""
+    """The fields that make a JSON-RPC message a request, a notification or a response. The rest is skipped."""
 
     id: int | str | None = None
     method: str | None = None
@@ -49,7 +49,7 @@ class Envelope(msgspec.Struct, gc=False):
 
 _QUOTE = ord('"')
 _TEXTS = ("text", "data", "blob")
-"""What is long in content."""
+"""The keys of long content."""
 _SHORT = 4096
 """Bytes of a text that is decoded with the rest."""
 _SLICE = 1024 * 1024
@@ -114,7 +114,7 @@ def read_object(text: bytes) -> dict[str, Raw]:
 
 
 def is_undecoded(parts: Mapping[str, Any]) -> bool:
-    """Whether the values of an object, or some, are as they came."""
+    """True if the values of an object, or some, are raw."""
     return any(isinstance(part, Raw) for part in parts.values())
 
 
@@ -150,7 +150,7 @@ def compact_size(text: bytes) -> int:
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value, decoded or not, is a JSON object."""
+    """True if a value, decoded or not, is a JSON object."""
     return first_of(value) == FIRST_OF_OBJECT if isinstance(value, Raw) else isinstance(value, dict)
 
 

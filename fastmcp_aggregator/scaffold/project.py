@@ -109,7 +109,7 @@ def _umask() -> int:
 
 
 def _is_file(path: str) -> bool:
-    """Whether a template is a file of the project, and not a part of several."""
+    """True if a template is a file of the project, and not a part of several."""
     return path.endswith(_SUFFIX) and not path.startswith("_")
 
 
@@ -176,7 +176,7 @@ def _function_name(name: str) -> str:
 
 
 def _requirement(package: str) -> str:
-    """What this package requires of another: a new server gets the versions that the aggregator is tested with."""
+    """This package's requirement of another: a new server gets the versions that the aggregator is tested with."""
     requirements = [line.partition(";")[0].strip() for line in requires("fastmcp-aggregator") or ()]
     return next(line for line in requirements if re.match(rf"{package}\b(?!-)", line))
 

@@ -1,4 +1,4 @@
-"""What a new server is called, and what it has to begin with: values and validators. Pure."""
+"""The names and first contents of new servers: values and validators. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a FastMCP server a service: limits, deadlines, authentication, and an end that loses no answer.
+"""Limits, deadlines, authentication and graceful shutdown for a FastMCP server.
 
 `Service` is a `FastMCP` with `settings`; `run` serves it on the transport that they name. Needs the extra `service`.
 The names below are loaded when they are first used.

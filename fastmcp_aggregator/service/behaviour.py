@@ -42,5 +42,5 @@ def runs(*, concurrent: bool = False, attempts: int = 1, on: Errors = OSError) -
 
 
 def is_concurrent(function: object) -> bool:
-    """Whether the tool's calls may run together."""
+    """True if calls of the tool may run together."""
     return bool(getattr(function, "is_concurrent", False))

@@ -16,7 +16,7 @@ class ConfigurationError(ServiceError):
 
 
 class InvalidServerError(ServiceError):
-    """What the server offers cannot be served."""
+    """The server offers something that cannot be served."""
 
 
 def not_serving(state: str) -> MCPError:

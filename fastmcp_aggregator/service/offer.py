@@ -24,9 +24,10 @@ class ServiceOffer:
 
 
 async def checked_offer(server: FastMCP[Any]) -> ServiceOffer:
-    """What the server offers.
+    """The components of the server.
 
-    Raises: InvalidServerError, with every problem.
+    Raises:
+        InvalidServerError: with every problem.
     """
     offer = ServiceOffer(
         tuple(await server.list_tools(run_middleware=False)),

@@ -25,7 +25,7 @@ AnyResult = TypeVar("AnyResult", ToolResult, ResourceResult, PromptResult)
 
 
 class Lifecycle:
-    """Which state the server is in."""
+    """The state of the server."""
 
     def __init__(self) -> None:
         self.state: ServiceState = STATES[0]

@@ -134,7 +134,7 @@ def _warn_of_misspelt_variables(settings_type: type[ServiceSettings]) -> None:
 
 
 def _told(fault: ErrorDetails, settings_type: type[ServiceSettings], file: Path | None) -> str:
-    """What is wrong with a setting, where it was set, and what to do; without its value."""
+    """The problem with a setting, its source, and the remedy; without its value."""
     if not fault["loc"]:
         return fault["msg"].removeprefix("Value error, ")
     name, *below = map(str, fault["loc"])

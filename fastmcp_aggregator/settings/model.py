@@ -77,7 +77,7 @@ def _long(secret: SecretStr) -> SecretStr:
 
 
 class ServerSettings(BaseModel):
-    """What is set for one server; what is left out is as for every server."""
+    """The settings of one server; what is left out is as for every server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -378,7 +378,7 @@ class AggregatorSettings(BaseSettings):
 
     @property
     def has_auth(self) -> bool:
-        """Whether they say who may come in over HTTP."""
+        """True if the settings authenticate callers over HTTP."""
         return self.keys_file is not None or self.jwt_issuer is not None
 
     @model_validator(mode="after")
@@ -416,7 +416,7 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
 
 
 def defaults_of_hub(settings: AggregatorSettings) -> dict[str, str]:
-    """What holds for a hub of this user where nothing is set."""
+    """The defaults of a hub of this user."""
     isolation = {} if "isolation" in settings.model_fields_set else {"isolation": "auto"}
     return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
 

@@ -16,7 +16,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 NO_RESOURCE = "none"
 _BY_OTHER_SETTINGS = ("client_id", "resource", "audience", "scope")
 _OURS = {"response_type", "redirect_uri", "state", "code_challenge", "code_challenge_method", *_BY_OTHER_SETTINGS}
-"""What the address of a login has already."""
+"""Parameters that the address of a login has already."""
 _NEEDS_ISSUER = ("client_secret_env", "private_key_file")
 
 
@@ -64,7 +64,7 @@ CallbackPath = Annotated[str, AfterValidator(_callback_path)]
 
 
 class OAuthSettings(BaseModel):
-    """What is set for OAuth at one server; what is left out is found out from the server."""
+    """The OAuth settings of one server; what is left out is discovered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -22,7 +22,7 @@ _GENERAL_TOO = set(ServerSettings.model_fields.keys() & AggregatorSettings.model
 """The settings of one server that there are for every server as well."""
 
 CatalogueFilter = Callable[[str, Catalogue], Catalogue]
-"""What is used of what the child, by its server key, offers."""
+"""From the offer of a child, by its server key, to the part that is used."""
 
 
 def unfiltered(server_key: str, catalogue: Catalogue) -> Catalogue:
@@ -32,25 +32,25 @@ def unfiltered(server_key: str, catalogue: Catalogue) -> Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """What a remote child is sent besides the headers of its entry. Names of headers are in lower case."""
+    """The headers sent to a remote child besides those of its entry. Names of headers are in lower case."""
 
     bearer_env: str | None = None
     """The environment variable with its bearer token."""
     oauth: OAuthSettings | None = None
     """How it is sent tokens of OAuth; None: it is not."""
     principal: str | None = None
-    """Whose tokens those are; None: the hub's."""
+    """The principal whose tokens are used; None: the hub's."""
     pass_headers: frozenset[str] = frozenset()
     """The headers of a caller's own HTTP request that go with the request made for it."""
 
     @property
     def is_per_caller(self) -> bool:
-        """Whether each caller has an account of its own there."""
+        """True if each caller has an account of its own there."""
         return self.oauth is not None and self.oauth.account != "hub"
 
     @property
     def lists_per_caller(self) -> bool:
-        """Whether each caller is listed what its own account sees, and the hub's is not used at all."""
+        """True if each caller sees the lists of its own account, and the hub's is not used at all."""
         return self.is_per_caller and self.oauth is not None and self.oauth.lists == "caller"
 
 
@@ -103,12 +103,12 @@ class Deadlines:
 
 @dataclass(frozen=True, slots=True)
 class ChildOptions:
-    """What holds for one child. A setting that is used as it stands is read from `settings` or `own`; the rest is
+    """The options of one child. A setting that is used as it stands is read from `settings` or `own`; the rest is
     worked out of several.
     """
 
     settings: AggregatorSettings
-    """Those for every server, with the child's own of the same name laid over them."""
+    """The settings for every server, with the child's own of the same name laid over them."""
     own: ServerSettings
     """Its own alone, for what cannot be set for every server."""
     era: str

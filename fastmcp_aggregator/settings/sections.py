@@ -66,7 +66,7 @@ Origins = Annotated[tuple[str, ...], AfterValidator(_origins)]
 
 
 class CallerSettings(BaseModel):
-    """What is set for one caller, or for each who calls through a group; what is left out is as for every caller."""
+    """The settings of one caller, or of each who calls through a group; what is left out is as for every caller."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

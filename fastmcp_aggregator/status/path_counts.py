@@ -12,9 +12,9 @@ class PathCounts:
     answered: int = 0
     """Requests that the fast path has answered."""
     declined: Counter[str] = field(default_factory=Counter)
-    """Those that it has left to the full path before anything was done, by reason."""
+    """Requests left to the full path before anything was done, by reason."""
     taken_over: Counter[str] = field(default_factory=Counter)
-    """Those that the full path has taken over from it, by reason."""
+    """Requests that the full path has taken over, by reason."""
 
     def samples(self) -> Iterator[tuple[str, str, int]]:
         """Each outcome with its reason and count."""

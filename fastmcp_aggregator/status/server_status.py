@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 Isolation = Literal["shared", "directory", "session"]
-"""Whom an instance of a server is for: all clients, those of one working folder or set of roots, or one."""
+"""The clients of an instance: all, those of one working folder or set of roots, or one."""
 
 
 class ChildState(StrEnum):
@@ -46,7 +46,7 @@ SEEN_BY_EVERYBODY = (
     "catalogue_since",
     "isolation",
 )
-"""What users of a server are told of it. How busy it is, and as which process it runs, tells of others."""
+"""The fields that users of a server see. How busy it is, and its process, tells of others."""
 
 
 @dataclass(frozen=True, slots=True)

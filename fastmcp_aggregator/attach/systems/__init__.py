@@ -1,4 +1,4 @@
-"""What bridges and hubs need of the operating system: a hub's address and lock, new processes, waiting for what comes.
+"""The needs of bridges and hubs of the operating system: a hub's address and lock, new processes, waiting for input.
 
 `posix.py` and `windows.py` have the same names; this is the one place that chooses.
 """

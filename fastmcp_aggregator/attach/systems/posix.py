@@ -50,7 +50,7 @@ class Listener:
 
     @classmethod
     def inherited(cls, path: str, lock: str) -> Listener:
-        """What this process was started with. It and the lock are for no process that is started from here.
+        """The descriptors that this process was started with. Its children inherit none of them.
 
         Raises:
             OSError: it was started otherwise.
@@ -154,7 +154,7 @@ def begin(path: str, lock: str, log: str, command: Sequence[str], note: Callable
 
 
 def noted(path: str, lock: str) -> bytes | None:
-    """What is noted of the hub that has the lock; None: it is free."""
+    """The record of the hub that holds the lock; None: it is free."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -51,7 +51,7 @@ class Poll:
         del self._masks[descriptor]
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
-        """What is ready, after so many milliseconds at most."""
+        """The ready descriptors, after so many milliseconds at most."""
         seconds = None if timeout is None else timeout / 1000
         if not self._masks:  # which `select` refuses
             time.sleep(seconds or 0)

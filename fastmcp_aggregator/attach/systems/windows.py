@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # a bridge does without
 __all__ = ["POLLIN", "POLLOUT", "poll"]
 
 ENDING_SIGNALS = ((signal.SIGTERM,),)
-"""What ends a process that does not end when it is asked; here it asks nobody."""
+"""Signals that end a process that does not stop on request; here none can be ignored."""
 _BUSY_WAIT = 20
 """Milliseconds in which a hub makes the next instance of its pipe."""
 _RETRY_PAUSE = 0.1
@@ -113,7 +113,7 @@ class Listener:
 
     @classmethod
     def inherited(cls, path: str, lock: str) -> Listener:
-        """What this process was started with. It is for no process that is started from here.
+        """The handles that this process was started with. Its children inherit none of them.
 
         Raises:
             OSError: it was started otherwise.
@@ -243,7 +243,7 @@ def begin(path: str, lock: str, log: str, command: Sequence[str], note: Callable
 
 
 def noted(path: str, lock: str) -> bytes | None:
-    """What is noted of the hub that has the lock; None: it is free."""
+    """The record of the hub that holds the lock; None: it is free."""
     try:
         handle = _opened(lock, _winapi.GENERIC_WRITE, _SHARE_ALL, _winapi.OPEN_EXISTING)
     except PermissionError:

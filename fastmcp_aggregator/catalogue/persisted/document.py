@@ -20,7 +20,7 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class KnownCatalogue:
-    """What a server offered once, and in which version of the protocol."""
+    """The last known catalogue of a server, and its version of the protocol."""
 
     catalogue: Catalogue
     protocol_version: str
@@ -34,14 +34,14 @@ KnownCatalogues = Mapping[str, KnownCatalogue]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is in a document: the catalogues, and what the server has shown of itself besides."""
+    """The content of a document: catalogues, and the evidence that the server has shown of itself."""
 
     by_kind: KnownCatalogues
     shown: frozenset[str] = frozenset()
 
     @property
     def lists_by_client(self) -> bool:
-        """Whether kinds of clients were shown lists of other components, in one version of the protocol."""
+        """True if kinds of clients were shown lists of other components, in one version of the protocol."""
         return any(
             one.protocol_version == other.protocol_version
             and any(ids_of(kind, one.catalogue.of(kind)) != ids_of(kind, other.catalogue.of(kind)) for kind in Kind)
@@ -74,7 +74,7 @@ class _Document(msgspec.Struct):
 
 
 class Head(msgspec.Struct):
-    """What tells whose document it is."""
+    """The identity of the server that a document is about."""
 
     format: int
     server: str
@@ -92,7 +92,7 @@ def encoded(server_key: str, fingerprint: str, known: Known) -> bytes:
 
 
 def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
-    """What is in a document.
+    """The content of a document.
 
     Raises:
         UnusableDocument: it is broken, of a later version, or another server's.
@@ -107,7 +107,7 @@ def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
 
 
 def head_of(data: bytes) -> Head:
-    """Whose it is.
+    """The head of a document.
 
     Raises:
         UnusableDocument: it is broken, or of a later version.

@@ -23,7 +23,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 _MOST_FILES = 50
 """Arguments that are looked at for being files."""
 _MANIFESTS = ("package.json", "pyproject.toml")
-"""What tells the version of the package that a script belongs to."""
+"""Files with the version of the package that a script belongs to."""
 _MOST_PARENTS = 6
 
 
@@ -78,7 +78,8 @@ def files_of(server: StdioServer) -> Iterator[FileState]:
 
 
 def _manifest_of(file: Path) -> FileState | None:
-    """What tells the version of the package that a file belongs to; links are followed, as `node_modules/.bin` has."""
+    """The file with the version of the package that a file belongs to; links are followed, as `node_modules/.bin` has.
+    """
     for folder in list(Path(os.path.realpath(file)).parents)[:_MOST_PARENTS]:
         for name in _MANIFESTS:
             if (state := _state_of(folder / name)) is not None:

@@ -56,8 +56,8 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """What is known of one server in advance. `since` is when its lists were last read, in seconds since 1970; `shown`
-    is what it has shown of itself besides.
+    """The stored knowledge of one server. `since` is when its lists were last read, in seconds since 1970; `shown` is
+    what it has shown of itself besides.
     """
 
     fingerprint: str | None = None
@@ -98,7 +98,7 @@ class CatalogueStore:
         self._thread: threading.Thread | None = None
 
     def known(self, server: ServerConfig, options: ChildOptions) -> KnownServer:
-        """What is known of a server, if its catalogue is to be kept."""
+        """The stored knowledge of a server, if its catalogue is to be kept."""
         if options.settings.catalogue != "on":
             return NOTHING_KNOWN
         try:
@@ -148,7 +148,7 @@ class CatalogueStore:
             return self._has_work.wait_for(lambda: not self._waiting and not self._is_writing, seconds)
 
     def files(self) -> Iterator[StoredFile]:
-        """What is in the folder.
+        """The files of the folder.
 
         Raises:
             OSError: it cannot be read.
@@ -215,7 +215,7 @@ class CatalogueStore:
         return self.folder / f"{_PLAIN.sub('_', server_key)[:64]}~{fingerprint[:24]}{_SUFFIX}"
 
     def _get_secret(self) -> bytes:
-        """That of the folder, which is made with it; one that nobody else has, if it cannot be."""
+        """The secret of the folder, which is made with it; one for this process alone, if it cannot be."""
         if self._secret is None:
             try:
                 make_private(str(self.folder))
@@ -234,7 +234,7 @@ class CatalogueStore:
 
 
 def _content_of(path: Path) -> tuple[bytes, float]:
-    """What is in a file of ours, and when it was written.
+    """The content of a file of ours, and when it was written.
 
     Raises:
         OSError: it cannot be read.
