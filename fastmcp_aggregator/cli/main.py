@@ -35,7 +35,7 @@ _COMMANDS_OF_OTHERS = {
     "validate": "check",
     "version": "--version",
 }
-"""What other programs call our commands."""
+"""The names that other programs have for our commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

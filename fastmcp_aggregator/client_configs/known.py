@@ -38,8 +38,7 @@ Variables = Literal["braced", "bare", "env", "input", "predefined", "doubled"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The facts that the paths of config files depend on. `system` is `sys.platform`; `project` the working directory.
-    """
+    """The facts that the paths of config files depend on. `system` is `sys.platform`."""
 
     home: Path
     system: str

@@ -26,7 +26,7 @@ _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
 class HubDashboard:
-    """That of one hub, which is served from the first time it is asked for until the hub ends."""
+    """The dashboard of one hub, which is served from the first request for it until the hub ends."""
 
     def __init__(self, app: Aggregator, ending: asyncio.Event) -> None:
         self._app = app

@@ -41,7 +41,7 @@ _FIRST_CLIENT = 10.0
 _ACCEPT_RETRY_PAUSE = 0.1
 
 KeepFor = Callable[[str | None, bool | None], Keep | None]
-"""What keeps the first answers to clients that see this group, with tool search or not."""
+"""From a group, with tool search or not, to the function that keeps the first answers to its clients."""
 
 
 class LocalHub:
@@ -242,7 +242,7 @@ class LocalHub:
     # The virtual servers that clients see.
 
     def _server(self, group: str, tool_search: bool | None) -> asyncio.Future[VirtualServer]:
-        """That of a group, with tool search or not, once it runs; it does until the hub ends."""
+        """The server of a group, with tool search or not, once it runs; it does until the hub ends."""
         key = group, tool_search
         if key not in self._running:
             running: asyncio.Future[VirtualServer] = asyncio.get_running_loop().create_future()

@@ -21,7 +21,7 @@ _LOOK_INTERVAL = 0.02
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which imports let the thread have a turn."""
 IntroduceTo = Callable[[Mapping[str, Any]], Introduce | None]
-"""What answers the handshake of a client with this greeting; None: it waits for the hub."""
+"""Answers the handshake of a client with this greeting; None: it waits for the hub."""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fastmcp_aggregator.aggregator import Aggregator
 
 @dataclass(frozen=True, slots=True)
 class HubAbout:
-    """What it is called, and which config it serves."""
+    """The name of a hub, and the config that it serves."""
 
     id: str
     name: str | None

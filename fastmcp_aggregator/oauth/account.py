@@ -84,16 +84,12 @@ class Account(ABC):
         return header
 
     async def widened(self, refused: str, scopes: str | None) -> str:
-        """The header's value in place of one that is too narrow for a request.
-
-        Raises:
-            HttpFailed: there is no other.
-        """
+        """The tokens of a login meanwhile, if there was one; else the next login asks for these scopes too."""
         named = f": {printable(scopes)[:_SHOWN]}" if scopes else ""
         raise self._failed(ClientRefused(f"it wants more scopes than its settings ask for{named}; add them"))
 
     def forget(self) -> None:
-        """What is kept is another by now."""
+        """Drop the tokens in memory: the stored ones are newer."""
         self.tokens = None
 
     async def settled(self) -> None:
@@ -103,7 +99,7 @@ class Account(ABC):
 
     @property
     def _is_old(self) -> bool:
-        """Whether what is kept may be another by now."""
+        """True if the stored tokens may be newer by now."""
         return False
 
     async def _look(self) -> None:  # noqa: B027 - most keep nothing
@@ -210,7 +206,7 @@ class LoginAccount(Account):
             self.tokens = await self._refreshed(found)
 
     def _is_other(self, found: Tokens, refused: str | None) -> bool:
-        """Whether the stored tokens are newer than the refused one: renewed by another process, or a new login."""
+        """True if the stored tokens are newer than the refused one: renewed by another process, or a new login."""
         return found.are_good(time.time()) and refused != f"Bearer {found.tokens.access_token}"
 
     async def _refreshed(self, found: Tokens) -> Tokens:
@@ -231,11 +227,11 @@ class LoginAccount(Account):
         return new
 
     async def _kept(self) -> Tokens:
-        """What is kept now.
+        """The stored tokens.
 
         Raises:
-            LoginRequired: nothing is.
-            VaultError: it cannot be read.
+            LoginRequired: there are none.
+            VaultError: they cannot be read.
         """
         self._looked_at = time.monotonic()
         found = await kept_tokens(self._vault, self._url, self._principal)

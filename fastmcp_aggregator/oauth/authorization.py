@@ -37,7 +37,7 @@ _DIGITS = 32
 """Of an issuer's digest: enough that no other issuer can be made with the same."""
 _ANOTHERS = "what came back is from another authorization server than that of this login"
 _AROUND = f"{whitespace}\"'<>"
-"""What may stand around an address that is pasted."""
+"""Characters that may surround a pasted address."""
 _REFUSALS = {
     "access_denied": "access was denied: nobody agreed, or the account may not",
     "invalid_request": "the authorization server did not take the request",
@@ -59,12 +59,12 @@ class Refused(OAuthError):
 
 
 class MixedUpError(Refused):
-    """What came back is of another authorization server than the login's."""
+    """The response is of another authorization server than the login's."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResponse:
-    """What a browser brings: the address to which it came, and its query, each name once."""
+    """A browser's request after a login: the address to which it came, and its query, each name once."""
 
     address: str
     query: Mapping[str, str] = field(repr=False)
@@ -141,7 +141,7 @@ class Authorization(BaseModel):
         return f"{self.authorization_endpoint}{mark}{urlencode({k: v for k, v in asked.items() if v})}"
 
     def matches_state(self, response: AuthorizationResponse) -> bool:
-        """Whether what a browser brings is of this login, and of no other."""
+        """True if the response is of this login, and of no other."""
         return secrets.compare_digest(response.query.get("state", "").encode(), self.state.encode())
 
     def require_valid(self, response: AuthorizationResponse) -> None:
@@ -198,7 +198,7 @@ def redirect_uri(base: str, issuer: str) -> str:
 
 
 def authorization_response(address: str) -> AuthorizationResponse:
-    """What is in an address to which a browser was sent back.
+    """The response in an address to which a browser was sent back.
 
     Raises:
         Refused: it has no query, or is too long, or has a name twice.

@@ -44,7 +44,7 @@ _HANDSHAKE = {
         "clientInfo": {"name": PROGRAM, "version": VERSION},
     },
 }
-"""What makes a server say that a login is needed."""
+"""A request to which a server answers that a login is needed."""
 _DISCOVERY_TIMEOUT = 30.0
 _MOST_SERVERS = 20
 """Authorization servers of one server that are looked at."""
@@ -90,7 +90,7 @@ class Provider:
 
     @property
     def takes_documents(self) -> bool:
-        """Whether the address of a client metadata document is a client's id there."""
+        """True if it takes the address of a client metadata document as a client's id."""
         return self.metadata is not None and self.metadata.client_id_metadata_document_supported is True
 
     def require_pkce(self) -> None:

@@ -21,7 +21,7 @@ ID_JAG = "oauth-id-jag+jwt"
 
 
 def is_id_jag(assertion: str) -> bool:
-    """Whether it says that it is one; there are other assertions (RFC 7523)."""
+    """True if its header says that it is one; there are other assertions (RFC 7523)."""
     kind = _part(assertion, 0).get("typ")
     return isinstance(kind, str) and kind.lower().removeprefix("application/") == ID_JAG
 

@@ -74,7 +74,7 @@ class Login(BaseModel):
 
 
 class _Return(BaseModel):
-    """What is awaited from an authorization server: of which login, and by which browser."""
+    """An awaited response of an authorization server: the login, and its browser."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -114,11 +114,11 @@ class Logins:
 
     @property
     def callback(self) -> str:
-        """What the addresses begin with to which browsers come back."""
+        """The prefix of the redirect URIs."""
         return callback_of(self._public_url)
 
     def address(self, login: Login) -> str:
-        """What a person opens."""
+        """The address that a person opens."""
         return f"{self._public_url}{PATH}/login/{login.id}"
 
     async def begin(self, principal: str, server: str) -> Login:
@@ -295,7 +295,7 @@ class Logins:
 
 
 def callback_of(public_url: str) -> str:
-    """What the addresses of a hub begin with to which browsers come back."""
+    """The prefix of the redirect URIs of a hub."""
     return f"{public_url.rstrip('/')}{PATH}/callback"
 
 

@@ -33,14 +33,14 @@ class Tokens(BaseModel):
     """When a person has logged in; renewals leave it as it is."""
     expires_at: float | None = None
     is_refused: bool = False
-    """Whether the refresh token was refused: it is not tried again."""
+    """True once the refresh token was refused: it is not tried again."""
     renewals_begun: int = 0
     """Renewals whose outcome was not kept: a program was ended, and the refresh token may be spent."""
     wanted_scopes: str | None = None
     """Scopes that the server wants besides, and that the next login asks for."""
 
     def are_good(self, now: float) -> bool:
-        """Whether the access token can be used for a while."""
+        """True if the access token can be used for a while."""
         if self.is_refused or self.expires_at is None:
             return not self.is_refused
         life = self.expires_at - self.obtained_at
@@ -48,7 +48,7 @@ class Tokens(BaseModel):
 
     @property
     def name(self) -> str:
-        """What they are kept under. Where nothing says which resource they are for, it is the address."""
+        """Their key in the vault. Where nothing says which resource they are for, it is the address."""
         return name_of(self.principal, self.issuer, self.resource or self.url)
 
     def renewed(self, new: OAuthToken) -> Tokens:
@@ -73,5 +73,5 @@ def expiry(token: OAuthToken, now: float) -> float | None:
 
 
 def name_of(principal: str, issuer: str, resource: str) -> str:
-    """What an account's tokens are kept under (SEP-2352: those of one issuer are never another's)."""
+    """The key of an account's tokens in the vault (SEP-2352: the tokens of one issuer are never another's)."""
     return "\n".join((principal, issuer, resource))

@@ -178,7 +178,7 @@ class Audit(Policy):
 
 
 def _task(call: Call, end: CallEnd) -> str | None:
-    """What the entries of one task have in common; its id itself may be all that it takes to ask for it."""
+    """A tag that the entries of one task have in common; the id itself may be all that it takes to ask for the task."""
     result = end.result if isinstance(end.result, Mapping) else {}
     task_id = call.params.get("taskId") if call.task is not None else result.get("taskId")
     is_task = call.task is not None or end.outcome == "task"
@@ -194,7 +194,7 @@ def canonical(arguments: Any) -> bytes:
 
 
 def _kind(method: str, name: str) -> str:
-    """What a name is the name of. Prompts and addresses can be completed."""
+    """The kind of component that a name belongs to. Prompts and addresses can be completed."""
     if method == TOOLS_CALL.name or method.startswith("tasks/"):
         return "tool"
     return "uri" if method.startswith("resources/") or "://" in name else "prompt"

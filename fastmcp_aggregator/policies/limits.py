@@ -97,7 +97,7 @@ def limits_from_settings(settings: AggregatorSettings, *, has_auth: bool) -> Rat
 
 
 def _principal(entry: str) -> str:
-    """Whom an entry of `callers` is for: what names no source is the name of a key."""
+    """The principal of an entry of `callers`: without a source, it is the name of a key."""
     return entry if ":" in entry else f"{KEY_MARK}{entry}"
 
 

@@ -73,14 +73,14 @@ _SHARES: dict[str, tuple[str, Callable[[Usage], int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What is collected at each scrape."""
+    """The values collected at each scrape."""
 
     statuses: Mapping[str, ServerStatus] = field(default_factory=dict)
     """The status of each child, by server key."""
     http_requests: tuple[int, int] = (0, 0)
     """HTTP requests in flight, and in the queue."""
     shares: Mapping[str, Usage] = field(default_factory=dict)
-    """What HTTP callers share, by what it is."""
+    """The limiters that HTTP callers share, by name."""
     audit_entries_lost: int = 0
     is_audit_failing: bool = False
     paths: PathCounts = field(default_factory=PathCounts)

@@ -67,7 +67,7 @@ class Policy:
     """One concern around each call."""
 
     def is_ready_for(self, call: Call) -> bool:
-        """Whether `before` decides at once; it has no effect, and holds until something else is done."""
+        """True if `before` decides at once. It has no effect, and holds until something else is done."""
         return True
 
     def before(self, call: Call) -> Awaitable[None] | None:

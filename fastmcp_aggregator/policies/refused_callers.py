@@ -31,8 +31,8 @@ class WaitingConnection(Protocol):
 
 
 class _Lately:
-    """What a caller was refused lately: until when it is slowed down, when the next of its requests may begin, and
-    those that wait.
+    """The recent refusals of a caller: until when it is slowed down, when the next of its requests may begin, and those
+    that wait.
     """
 
     __slots__ = ("_timer", "_waiting", "allowance", "due", "until")

@@ -62,7 +62,7 @@ class SchemaCost:
         return size
 
     def can_decide(self, size: Size) -> bool:
-        """Whether it may be worked out what is wrong: what fails is copied, once for each alternative that it fails."""
+        """True if an error may be worked out: a failing part is copied once for each alternative that it fails."""
         weight = self._root.anywhere()
         told = weight.branches * _growth(weight.cycles, size.depth)
         copies = 1 + told * (1 + size.depth)
@@ -73,7 +73,7 @@ class SchemaCost:
         )
 
     def steps(self, arguments: Any, whole: Size) -> int:
-        """What a check takes at most."""
+        """The steps of a check, at most."""
         root = self._root
         total = root.here.keywords + root.here.names + whole.characters * root.here.text
         total += (whole.nodes + whole.characters // CHARACTERS) * (1 + root.here.whole) + _pairs(root.here, whole)
@@ -85,7 +85,9 @@ class SchemaCost:
         return total
 
     def _members(self, arguments: Any, whole: Size) -> Iterator[tuple[Weight, Size]]:
-        """What meets which of the arguments. Those that the schema does not name count together."""
+        """The weight of the schemas that meet an argument, and its size. Arguments that the schema does not name count
+        together.
+        """
         named, other = self._root.named, self._root.other
         if not isinstance(arguments, dict):
             yield self._root.below(), whole

@@ -37,11 +37,11 @@ _NAME = 2
 
 
 class Weight(NamedTuple):
-    """What meets one part of a value."""
+    """The cost of checking one part of a value."""
 
     keywords: int = 0
     names: int = 0
-    """That are looked for in an object."""
+    """Names that are looked for in an object."""
     text: int = 0
     """Steps for each character."""
     whole: int = 0
@@ -75,7 +75,7 @@ _NOTHING = Weight()
 
 @dataclass(slots=True)
 class PartWeight:
-    """What meets a part of a value; and of the parts below it, those with a name, and all."""
+    """The cost at a part of a value; and of the parts below it, of those with a name and of all."""
 
     here: Weight = _NOTHING
     named: dict[str, Weight] = field(default_factory=dict)
@@ -89,14 +89,14 @@ class PartWeight:
             self.named[name] = self.named.get(name, _NOTHING).plus(weight)
 
     def below(self) -> Weight:
-        """What meets any part below."""
+        """The cost at any part below."""
         most = _NOTHING
         for weight in self.named.values():
             most = Weight(*map(max, most, weight))
         return self.other.plus(most)
 
     def anywhere(self) -> Weight:
-        """What meets the part, or any below."""
+        """The cost at the part, or any below."""
         return self.here.either(self.below())
 
 
@@ -163,7 +163,7 @@ class Measuring:
         return found
 
     def _own(self, schema: Mapping[str, Any]) -> Weight:
-        """What the keywords cost by themselves."""
+        """The cost of the keywords by themselves."""
         patterns = [*_mapping(schema.get("patternProperties"))]
         if isinstance(pattern := schema.get("pattern"), str):
             patterns.append(pattern)
@@ -201,7 +201,7 @@ class Measuring:
         return _mapping(part).values() if keyword in ("dependentSchemas", "dependencies") else ()
 
     def _below(self, keyword: str, part: Any, level: int, depth: int) -> Weight:
-        """What the schemas under a keyword cost for parts below, whatever their name, and for names themselves."""
+        """The cost of the schemas under a keyword for parts below, whatever their name, and for names themselves."""
         schemas: Iterable[Any] = ()
         if keyword in _BELOW:
             schemas = part if isinstance(part, list) else (part,)
@@ -216,7 +216,7 @@ class Measuring:
 
 
 def _classes(pattern: str) -> int:
-    """What its classes of characters cost as it is prepared."""
+    """The cost of preparing its classes of characters."""
     ranges = len(_WIDE_RANGE.findall(pattern)) if _IGNORES_CASE.search(pattern) else 0
     return len(_PROPERTY.findall(pattern)) + _WIDE_RANGE_COST * ranges
 
@@ -236,7 +236,7 @@ def _division(divisor: Any) -> int:
 
 
 def _resolved(target: str, root: Any) -> Any:
-    """What a JSON pointer (RFC 6901) in a reference leads to."""
+    """The target of a JSON pointer (RFC 6901) in a reference."""
     found = root
     if target == "#":
         return root

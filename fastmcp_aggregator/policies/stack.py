@@ -67,7 +67,7 @@ class PolicyStack:
         return await admission.around(send)
 
     def is_ready_for(self, call: Call) -> bool:
-        """Whether every policy would decide at once, in `admit_now`."""
+        """True if every policy would decide at once, in `admit_now`."""
         return all(policy.is_ready_for(call) for policy in self.policies)
 
     def admit_now(self, call: Call, refusal: ChildServerError | None = None) -> Admission:
@@ -189,7 +189,7 @@ def as_error(rejection: Rejected) -> RejectedCall:
 
 
 def outcome_of(call: Call, result: Result) -> Outcome:
-    """What came of a call. Of a request for the state of a task, that of the task, as far as it has one."""
+    """The outcome of a call. Of a request for the state of a task, that of the task, as far as it has one."""
     if call.task is not None and "status" in result:
         inner = result.get("result")
         has_failed = isinstance(inner, dict) and inner.get("isError")
@@ -322,7 +322,7 @@ class Policies:
 
     @property
     def must_reject(self) -> bool:
-        """Whether calls are rejected, because they could not be recorded."""
+        """True if calls are rejected, as they could not be recorded."""
         return self._audit is not None and self._audit.log.must_reject
 
     def request_denied(self, principal: Principal, group: str, path: str, reason: str) -> None:

@@ -34,7 +34,7 @@ _MOST_TEXT = 200
 _MOST_PARTS = 20_000
 """Parts of all schemas that are kept ready; one takes a kilobyte or two."""
 _MASK = "the value"
-"""What stands in messages where a value would be echoed."""
+"""The text in messages in place of a value."""
 _PATTERNS = {1_000: 10, 3_000: 20, 10_000: 50, 100_000: 400, 1_000_000: 4000}
 """Bytes of a compiled pattern, and steps that one of this size takes for a character."""
 
@@ -188,7 +188,7 @@ def _without_hard_patterns(part: Any) -> Any:
 
 @lru_cache(maxsize=1000)
 def _text_steps(pattern: str) -> int:
-    """What a pattern takes for a character; 0 if it is not for an engine that takes linear time."""
+    """The steps of a pattern for a character; 0 if an engine that takes linear time cannot run it."""
     for size, steps in _PATTERNS.items():
         try:
             _compiled({"pattern": pattern}, size)

@@ -1,4 +1,6 @@
-"""What replicas of a hub share: rate limits, a key, sessions, messages. One replica alone keeps all in memory."""
+"""The state that replicas of a hub share: rate limits, a key, sessions, messages. One replica alone keeps all in
+memory.
+"""
 
 from __future__ import annotations
 

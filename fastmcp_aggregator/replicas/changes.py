@@ -101,7 +101,7 @@ class Changes:
         self._waiting.clear()
 
     def _is_shared(self, child: Child) -> bool:
-        """Whether it is this replica's session with a remote server, which the other replicas have too; no instance."""
+        """True if it is this replica's session with a remote server, which the other replicas have too; no instance."""
         return isinstance(child.server, RemoteServer) and self._children().get(child.key) is child
 
     def _soon(self, key: str, uri: str) -> None:

@@ -216,7 +216,7 @@ class RedisChannel:
                 await asyncio.sleep(0)  # or who floods the channels has all turns
 
     def _take(self, recipient: str, data: bytes) -> None:
-        """Whatever another replica, or somebody in its place, has sent: it must not end the connection."""
+        """Handle a message of another replica, or of an impostor: it must not end the connection."""
         if len(data) > MESSAGE_SIZE_LIMIT + OVERHEAD:
             self.reject()
             return

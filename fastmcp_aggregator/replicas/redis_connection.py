@@ -16,7 +16,7 @@ PREFIX = "fastmcp-aggregator"
 TIMEOUT = 0.5
 START_TIMEOUT = 5.0
 _OUTAGES, _OUTAGES_PER_SECOND = 3, 1 / 60
-"""That are told of, at once and a second: who can write to Redis can have it end connections."""
+"""Outages that are logged, at once and a second: anyone who can write to Redis can have it end connections."""
 
 
 def _not_usable(message: str) -> ConfigError:
@@ -30,7 +30,7 @@ except ImportError:
     raise _not_usable("needs the package redis: pip install 'fastmcp-aggregator[redis]'") from None
 
 LOST = (RedisError, OSError, TimeoutError)
-"""What is raised when Redis cannot be asked."""
+"""Exceptions that mean that Redis is out of reach."""
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
@@ -86,7 +86,7 @@ class Outages:
 
 
 def is_of_wrong_type(error: Exception) -> bool:
-    """Whether Redis has another kind of value there than the command is for."""
+    """True if Redis has another type of value there than the command is for."""
     return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)
 
 

@@ -44,12 +44,12 @@ class RedisPeers(Peers):
         self._rpc = Rpc(self._channel)
         self._events: PeerEvents | None = None
         self._key = b""
-        """That of request states, once `_has_key`: Redis keeps it."""
+        """The key of request states, once `_has_key`: Redis keeps it."""
         self._has_key = asyncio.Event()
         self._notices: dict[str, Message] = {}
         """The next batch, by content."""
         self._has_lost_some = False
-        """Whether notices were lost, so that the others have to look at everything."""
+        """True if notices were lost, so that the others have to look at everything."""
         self._was_lost = False
         self._flush: asyncio.TimerHandle | None = None
 
@@ -113,7 +113,11 @@ class RedisPeers(Peers):
         return None
 
     async def _kept_key(self, key: bytes) -> bytes:
-        """What Redis has as the key, which is this one if it had none. Raises: one of LOST."""
+        """The key that Redis keeps; this one is stored if it had none.
+
+        Raises:
+            one of LOST.
+        """
         await self._channel.redis.set(_KEY_NAME, key, nx=True)
         found: Any = await self._channel.redis.getrange(_KEY_NAME, 0, _KEY_BYTES)
         return bytes(found)

@@ -45,7 +45,7 @@ class _Sender:
     seen: int = 0
 
     def accept(self, number: int) -> bool:
-        """Whether it has not come before; from now on it has."""
+        """True if it has not come before; records it."""
         ahead = number - self.highest
         if ahead > 0:
             self.seen = 1 if ahead >= _WINDOW else (self.seen << ahead | 1) & ((1 << _WINDOW) - 1)

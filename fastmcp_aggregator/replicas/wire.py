@@ -29,7 +29,7 @@ class TooLargeError(Exception):
 
 
 def is_replica_id(text: str) -> bool:
-    """Whether the text has the form of a replica's id."""
+    """True if the text has the form of a replica's id."""
     return _ID.fullmatch(text) is not None
 
 

@@ -94,7 +94,7 @@ class AccountPages:
         public = urlsplit(hub.settings.public_url or "")
         self._is_secure = public.scheme == "https"
         self._path = f"{public.path.rstrip('/')}{PATH}"
-        """What the browser sends the cookies to."""
+        """The path of the cookies."""
 
     def routes(self) -> list[BaseRoute]:
         return [

@@ -163,7 +163,7 @@ def _no_server(key: str) -> Response:
 
 
 async def _text_in(request: Request, name: str) -> str | None:
-    """What the JSON body of a request says; None: it does not."""
+    """The text in the JSON body of a request; None: there is none."""
     document = await json_body(request)
     text = document.get(name) if isinstance(document, Mapping) else None
     return text if isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME else None

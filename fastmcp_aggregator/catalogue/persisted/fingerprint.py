@@ -78,8 +78,7 @@ def files_of(server: StdioServer) -> Iterator[FileState]:
 
 
 def _manifest_of(file: Path) -> FileState | None:
-    """The file with the version of the package that a file belongs to; links are followed, as `node_modules/.bin` has.
-    """
+    """The file with the version of the package of a file; links are followed, as `node_modules/.bin` has."""
     for folder in list(Path(os.path.realpath(file)).parents)[:_MOST_PARENTS]:
         for name in _MANIFESTS:
             if (state := _state_of(folder / name)) is not None:

@@ -73,7 +73,7 @@ def _fitting(config: McpConfig, name: str, *, prefix: bool) -> McpConfig:
 
 
 def _may_own(server_key: str, name: str) -> bool:
-    """Whether some spelling of a tool of this server may be the name; also one in which the key was shortened."""
+    """True if some spelling of a tool of this server may be the name; also one in which the key was shortened."""
     owner, wanted = loose(server_key) + "_", loose(name)
     return wanted.startswith(owner) or (len(name) in _LIMITS and owner.startswith(wanted[:-_HASH]))
 
@@ -142,7 +142,7 @@ async def _call_tool(app: package.Aggregator, name: str, arguments: dict[str, An
 
 
 def readable(result: Mapping[str, Any]) -> str:
-    """What a tool has answered, for people; `structuredContent` only if there is nothing else."""
+    """The result of a tool, for people; `structuredContent` only if there is nothing else."""
     content = result.get("content")
     if isinstance(content, list) and content:
         return "\n".join(_block(block) for block in content)

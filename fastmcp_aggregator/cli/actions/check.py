@@ -49,7 +49,7 @@ _FINE_BUT_LOGINS = "No problems found in the files. What logins need comes last.
 
 @dataclass(frozen=True)
 class _Checked:
-    """What is told of: what was read, and what was found in it."""
+    """The findings to report, and what was read."""
 
     config: McpConfig
     settings: AggregatorSettings
@@ -58,12 +58,12 @@ class _Checked:
 
     @property
     def refused(self) -> Sequence[ConfigProblem]:
-        """What `serve` would not begin with."""
+        """Findings that `serve` would refuse to start with."""
         return self.config.problems if self.settings.strict else ()
 
     @property
     def has_errors(self) -> bool:
-        """Whether there is an error; those of servers do not count if it is right to go on without them."""
+        """True if there is an error; those of servers do not count if it is right to go on without them."""
         errors = (finding for finding in self.examination.findings if finding.severity == "error")
         return any(self.settings.strict or finding.server is None for finding in errors)
 
@@ -73,7 +73,7 @@ class _Checked:
 
     @cached_property
     def decisions(self) -> Mapping[str, Decision]:
-        """Whom the instances of each server are for, as a hub would decide now."""
+        """The isolation of each server, as a hub would decide now."""
         catalogues, settings, found = CatalogueStore(is_of_hub=True), _of_hub(self.settings), {}
         for key, server in self.config.servers.items():
             options = ChildOptions.from_settings(settings, server)
@@ -154,8 +154,8 @@ async def _tell_logins(checked: _Checked, *, as_json: bool) -> int:
 
 
 async def _logins(checked: _Checked, also: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """What authorization servers want of the servers with OAuth and those that are named, as a document and in words:
-    they are asked.
+    """The requirements of the authorization servers of the servers with OAuth and those that are named, as a document
+    and in words: they are asked.
     """
     from fastmcp_aggregator.cli.actions.accounts.providers import login_reports, told  # noqa: PLC0415 - it needs the SDK
 
@@ -164,14 +164,14 @@ async def _logins(checked: _Checked, also: Sequence[str]) -> tuple[dict[str, Any
 
 
 def _fine(checked: _Checked, *, connects: bool) -> str:
-    """What is said if nothing is found. What else there is to tell comes below it."""
+    """The line for a check without findings; more to tell comes below it."""
     if _has_logins(checked):
         return _FINE_BUT_LOGINS
     return _FINE_FILES if connects else _FINE
 
 
 def _has_logins(checked: _Checked) -> bool:
-    """Whether a server has OAuth, for which there is an authorization server to ask."""
+    """True if a server has OAuth, for which there is an authorization server to ask."""
     servers = checked.settings.servers
     return any(key in servers and servers[key].oauth is not None for key in checked.config.servers)
 

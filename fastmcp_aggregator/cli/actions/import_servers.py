@@ -85,11 +85,11 @@ def _unreadable(files: Iterable[FoundFile]) -> list[FoundFile]:
 
 
 _FILE_NAME = re.compile(r"[A-Za-z_-]{1,30}\.[A-Za-z]{1,5}")
-"""What is surely a name, and nothing secret."""
+"""Surely a name, and nothing secret."""
 
 
 def _is_plain(text: str) -> bool:
-    """Whether it is no secret: a path of this machine, if only of a file that is yet to be made, or a time zone."""
+    """True if it is no secret: a path of this machine, if only of a file that is yet to be made, or a time zone."""
     path = Path(text).expanduser()
     try:
         if path.is_absolute():
@@ -100,7 +100,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _is_wanted(file: FoundFile, options: argparse.Namespace) -> bool:
-    """Whether the servers of a file of the project are to be taken: it may have come with somebody's repository."""
+    """True if the servers of a file of the project are to be taken: it may have come with somebody's repository."""
     names = ", ".join(server.key for server in file.servers)
     if options.yes or (may_ask() and agrees(f"{file.path} belongs to this project. Take its servers ({names})?")):
         return True
@@ -125,7 +125,7 @@ def _users(missing: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, list[str
 
 
 def _decision(found: Mapping[str, Sequence[ServerDefinition]], *, renames: bool) -> Any:
-    """What decides between different definitions of a key: the option, a person, or nobody."""
+    """The chooser between different definitions of a key: the option, a person, or nobody."""
     different = [key for key, known in found.items() if len(known) > 1]
     if renames or not different:
         return lambda *_: None
@@ -146,7 +146,7 @@ def _ask(key: str, known: Sequence[ServerDefinition]) -> Choice:
 
 
 def _differences(definition: ServerDefinition, known: Sequence[ServerDefinition]) -> str:
-    """What this definition has that others of the same line have not, or have otherwise."""
+    """The parts of this definition that others of the same line lack, or have otherwise."""
     names = dict.fromkeys(name for other in known for name in other.entry)
     different = [name for name in names if any(o.entry.get(name) != definition.entry.get(name) for o in known)]
     entry = masked_entry(definition.entry)
@@ -272,7 +272,7 @@ def _described(files: Sequence[FoundFile], found: Mapping[str, Sequence[ServerDe
 
 
 def _left_behind(files: Sequence[FoundFile]) -> Iterator[str]:
-    """What did not come along, by file and server."""
+    """The parts that were not imported, by file and server."""
     remarks = [
         f"  {file.client.label}, {server.key}: {remark}"
         for file in files

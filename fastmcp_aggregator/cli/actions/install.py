@@ -124,7 +124,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
 
 
 def _own(client: ClientConfig, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What is surely of `install` in an entry, in which a person may have written anything since."""
+    """The parts of an entry that are surely of `install`: a person may have changed the others since."""
     words = [word for word in (entry.get("command"), *(entry.get("args") or [])) if isinstance(word, str)]
     known = entry_for(client, ["attach", "serve", "--no-strict"], os.environ)
     return {**known, "files": [word for word in words if os.path.isabs(word) and os.path.exists(word)]}
@@ -148,7 +148,7 @@ def _require_another_file(config: str, client: ClientConfig, path: Path) -> None
 
 
 def _allowed(options: argparse.Namespace, question: str) -> bool:
-    """Whether a change may be made: by option, or because a person says so."""
+    """True if a change may be made: by option, or because a person says so."""
     if options.yes:
         return True
     if not may_ask():
@@ -224,7 +224,7 @@ def _tell_what_comes_first(client: ClientConfig, path: Path) -> None:
 
 
 def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:
-    """Those who get the project get its file, too."""
+    """Warn that everybody who gets the project gets its file, too."""
     places = ", ".join(word for word in (entry["command"], *entry["args"]) if os.path.isabs(word))
     say(
         f"warning: {path} is a project's file, but {places} and the PATH are of this machine. Keep the file out of "
@@ -233,7 +233,7 @@ def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _tell_of_others(config: str, path: Path, twice: Sequence[str], others: Sequence[str], *, is_moved: bool) -> None:
-    """What becomes of servers that the client has already."""
+    """Say what becomes of servers that the client has already."""
     if twice and is_moved:
         say(f"{', '.join(twice)}: taken out of {path}, for {config} has the same.")
     elif twice:
@@ -243,7 +243,7 @@ def _tell_of_others(config: str, path: Path, twice: Sequence[str], others: Seque
 
 
 def _whose_file(options: argparse.Namespace) -> list[str]:
-    """What `uninstall` is told to find the entry again."""
+    """The arguments by which `uninstall` finds the entry again."""
     given = [] if options.client_config is None else ["--client-config", options.client_config]
     return [*given, *([] if options.name == DEFAULT_NAME else ["--name", options.name])]
 

@@ -60,7 +60,7 @@ async def _list(config: McpConfig, settings: AggregatorSettings, *, as_json: boo
 
 
 async def _sizes(app: package.Aggregator) -> dict[str, int]:
-    """What a list of all tools weighs, and one with a search instead, as an ordinary client gets them."""
+    """The sizes of a list of all tools, and of one with a search instead, as an ordinary client gets them."""
     rule = rule_for(None, separator=app.settings.separator, prefix=app.settings.prefix)
     return {
         "bytes": json_size({"tools": app.routes.listing(Kind.TOOL, rule)}),

@@ -104,7 +104,7 @@ def _resources(written: Iterable[str]) -> Iterator[Resource]:
 
 
 def _next_steps(plan: Plan, folder: Path, config: Path | None) -> Iterator[str]:
-    """What makes it run, as commands for a shell, from where this one was given."""
+    """The commands that make it run, for a shell, from where this one was given."""
     yield f"cd {shlex.quote(str(folder))}"
     by = "npm" if plan.language == "typescript" else "uv" if shutil.which("uv") else "pip"
     if by == "uv" and "VIRTUAL_ENV" in os.environ:

@@ -77,7 +77,7 @@ async def _pin(
 
 
 def _offered(app: package.Aggregator) -> tuple[dict[str, ServerPins], list[ServerStatus]]:
-    """What the servers offer, by server key, and those that failed."""
+    """The offers by server key, and the servers that failed."""
     offered, failed = {}, []
     for key, child in app.children.items():
         status = child.status()

@@ -135,7 +135,7 @@ def _first(group: ExceptionGroup[StartupError]) -> StartupError:
 
 
 def _why_it_ended(error: StartupError) -> str:
-    """What the report has not told yet."""
+    """The reason for the end that the report has not told yet."""
     conflicts = [str(failure) for failure in error.failures if isinstance(failure, NameConflictError)]
     failed = [failure.server_key for failure in error.failures if isinstance(failure, ChildServerError)]
     if failed:

@@ -224,7 +224,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _notices(sample: Sample) -> Iterator[str]:
-    """What the instance says of files that it cannot use as they are now, and of keys that expire soon."""
+    """The notices of the instance: files that it cannot use as they are now, and keys that expire soon."""
     for what, about in sample.refused_files.items():
         instead = "all keys are rejected" if what == "keys" else "what it said before stays in use"
         problem = printable(" ".join((about.get("problem") or "its log says why").split()))
@@ -237,7 +237,7 @@ def _notices(sample: Sample) -> Iterator[str]:
 
 
 def table_of(instance: Instance, samples: Sequence[Sample], error: str | None) -> Table:
-    """What there is to see, and why there is nothing new."""
+    """The table of the last samples; its caption says why there is nothing new."""
     from rich.table import Table  # noqa: PLC0415 - rich is for terminals only
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -266,7 +266,7 @@ def text_of(lines: Iterable[str]) -> Text:
 
 
 def flood_of(dropped: int) -> str:
-    """What is said of a server whose lines on stderr were too many."""
+    """The remark on a server whose lines on stderr were too many."""
     return f"floods stderr: {counted(dropped, 'line')} left out of the log"
 
 

@@ -68,7 +68,7 @@ def _waiting_for(keys: Sequence[str]) -> str:
 
 
 def table_of(outcomes: Sequence[tuple[ServerStatus, float]]) -> Table:
-    """What came of each child, with the seconds that its start took."""
+    """The outcome of each child, with the seconds that its start took."""
     table = Table("server", "state", "protocol", box=None, pad_edge=False, header_style="bold")
     for heading in ("tools", "resources", "prompts"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""What the known clients make of names: who sees the same, and what happens to a server key. Pure."""
+"""The names that known clients make: who sees the same, and what happens to a server key. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def plain_name(rule: NameRule, server_key: str, original_name: str) -> str:
 
 
 def pattern(rule: NameRule, server_key: str) -> str:
-    """What the names of a server look like: `files__<tool>`."""
+    """The pattern of the names of a server: `files__<tool>`."""
     public = rule.public_name(server_key, _TOOL)
     if public == plain_name(rule, server_key, _TOOL):
         return f"{public.removesuffix(_TOOL)}<tool>"

@@ -25,7 +25,7 @@ class Report:
         self.is_done = False
 
     def tells(self, failure: ChildServerError) -> bool:
-        """Whether a failure needs no other words: it is one of the start, or of trying again meanwhile."""
+        """True if a failure needs no other words: it is one of the start, or of trying again meanwhile."""
         return not self.is_done and failure.phase != "runtime"
 
     def settled(self, status: ServerStatus, seconds: float) -> None:
@@ -35,7 +35,7 @@ class Report:
         """All have settled."""
 
     def doing(self, what: str) -> None:
-        """What the program does now."""
+        """Show the program's activity."""
 
     def close(self) -> None:
         """Nothing more comes. May be called more than once."""
@@ -46,16 +46,16 @@ WHOSE: Mapping[str, str] = {
     "directory": "an instance for each working folder or set of roots",
     "session": "an instance for each client session",
 }
-"""What each isolation gives a server."""
+"""The instances of a server under each isolation, in words."""
 
 
 def is_running(status: ServerStatus) -> bool:
-    """Whether the child has come up, or would if it were called, or is about to since it was."""
+    """True if the child has come up, or would if it were called, or is about to since it was."""
     return status.state in (ChildState.RUNNING, ChildState.SLEEPING) or is_waking(status)
 
 
 def is_waking(status: ServerStatus) -> bool:
-    """Whether the child, which has settled, starts anew and has not failed."""
+    """True if the child, which has settled, starts anew and has not failed."""
     return status.state is ChildState.INITIALIZING and status.last_error is None
 
 

@@ -126,7 +126,7 @@ class Types:
         return found or [{}]
 
     def _inside(self, schema: Schema) -> list[object] | None:
-        """What a schema stands for that only points elsewhere."""
+        """The schema that a reference stands for."""
         if isinstance(reference := schema.get("$ref"), str):
             return [self._definition(reference)]
         for name in _UNIONS:
@@ -136,7 +136,7 @@ class Types:
         return parts if isinstance(parts, list) and len(parts) == 1 else None
 
     def _definition(self, reference: str) -> object:
-        """What a reference within the tool's own schema leads to (RFC 6901)."""
+        """The target of a reference within the tool's own schema (RFC 6901)."""
         place: object = self._root if reference.startswith("#") else None
         for step in reference.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
@@ -161,7 +161,7 @@ def strict_json(text: str) -> Any:
 
 
 def _typed(text: str, alternatives: Sequence[Schema]) -> Any:
-    """What the text is under the first schema that it fits."""
+    """The value of the text under the first schema that it fits."""
     wanted: dict[str, None] = {}
     for schema in alternatives:
         for name, read in _readings(schema):

@@ -16,7 +16,7 @@ from fastmcp_aggregator.version import PROGRAM, VERSION
 HERE = "http://127.0.0.1:8000"
 """Where an instance runs that was told nothing else."""
 DEFAULT_NAME = "hub"
-"""What a client calls the aggregator that was told nothing else."""
+"""The name of the entry in a client's config, by default."""
 WHICH_HUB = "its name, the beginning of its id, or the path of its config"
 
 
@@ -36,7 +36,7 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     check: Callable[[argparse.ArgumentParser, argparse.Namespace], None] | None = None
     is_internal: bool = False
-    """Whether it is for this program itself, and so not told of."""
+    """True if it is for this program itself, and so not listed."""
 
     def parser(self, usage: str | None = None, epilog: str = EXPLAINED) -> argparse.ArgumentParser:
         """The parser of its arguments, with the options that every command has."""
@@ -102,7 +102,7 @@ def action(module: str, function: str = "run") -> Callable[[argparse.Namespace],
 
 
 def add_served(parser: argparse.ArgumentParser) -> None:
-    """What is served, and how clients see it."""
+    """Add the options of the served config, and of how clients see it."""
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="the `mcpServers` file")
     parser.add_argument("--config", dest="config_file", metavar="FILE", help="the same, as an option")
     add_environment(parser)

@@ -37,5 +37,5 @@ def what_answers_depend_on(
 
 
 def kept_by(catalogues: CatalogueStore, answers: AnswersFile) -> Keep:
-    """What keeps the answers of a client, written with the catalogues."""
+    """The function that keeps the answers of a client, written with the catalogues."""
     return lambda signature, results: catalogues.write_soon(answers.path, partial(answers.keep, signature, results))

@@ -44,7 +44,7 @@ class ServerCalls:
     within: dict[float, float] = field(default_factory=dict)
 
     def since(self, before: ServerCalls | None) -> ServerCalls:
-        """Those since then. If the instance was started again in between, those since it was."""
+        """The calls since then. If the instance was started again in between, those since it was."""
         if before is None or self.calls < before.calls:
             return self
         within = {bound: count - before.within.get(bound, 0) for bound, count in self.within.items()}
@@ -71,7 +71,7 @@ class ServerCalls:
 
 
 class ServerState(TypedDict, total=False):
-    """What is read of the state of a server; whoever answers need not be an aggregator."""
+    """The fields read of the state of a server; the other end need not be an aggregator."""
 
     state: Required[str]
     since: float | None
@@ -99,7 +99,7 @@ class _Document(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What an instance said at one time, in seconds of a clock that never jumps. `calls` is None without metrics."""
+    """The state of an instance at one time, in seconds of a clock that never jumps. `calls` is None without metrics."""
 
     at: float
     is_ready: bool
@@ -248,7 +248,9 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 class _ReadsUntil(io.RawIOBase):
-    """What a socket brings until a time: its own timeout is for each read, and who sends a byte at a time has many."""
+    """The data of a socket until a deadline: its own timeout is for each read, and a peer that sends a byte at a time
+    has many.
+    """
 
     def __init__(self, sock: socket.socket, inner: io.RawIOBase, deadline: float) -> None:
         self._sock = sock

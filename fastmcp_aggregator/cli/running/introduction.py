@@ -88,7 +88,7 @@ class Introduction:
         }
 
     def _known(self, server: ServerConfig, kind: str) -> Catalogue | None:
-        """What it offered such clients in an earlier run; strict, that must be asked for."""
+        """The answers to such clients in an earlier run; strict, that must be asked for."""
         options = ChildOptions.from_settings(self._settings, server)
         by_kind = self._catalogues.known(server, options).by_kind or {}
         is_used = not options.settings.strict or starts_asleep(
@@ -100,7 +100,7 @@ class Introduction:
 def introduction_of(
     config: McpConfig, settings: AggregatorSettings, groups: Groups, group: str | None, catalogues: CatalogueStore
 ) -> Introduction:
-    """That to clients of a group, by default of all that is served."""
+    """The introduction for clients of a group, by default of all that is served."""
     chosen = groups[group or DEFAULT_GROUP]
     shown = config.only(chosen.servers)
     if chosen.tool_search is not None:
@@ -110,7 +110,7 @@ def introduction_of(
 
 
 def _is_usual(declared: object) -> TypeIs[Mapping[str, Any]]:
-    """Whether the SDK will take these capabilities of a client: objects, and flags in them."""
+    """True if the SDK will take these capabilities of a client: objects, and flags in them."""
     return isinstance(declared, Mapping) and all(
         isinstance(each, Mapping) and all(isinstance(part, bool | Mapping) for part in each.values())
         for each in declared.values()

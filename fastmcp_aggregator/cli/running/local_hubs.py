@@ -107,7 +107,7 @@ def refuse_url(word: str | None, advice: str) -> None:
 
 
 def is_named(hub: Status, word: str | None) -> bool:
-    """Whether the word names the hub; no word names all."""
+    """True if the word names the hub; no word names all."""
     if word is None or hub["name"] == word or hub["id"].startswith(word):
         return True
     return bool(hub["config"] == os.path.realpath(os.path.expanduser(word)))

@@ -63,7 +63,7 @@ class _Collections:
         """Seconds of the last pause in which everything was looked at, if the program was idle."""
         self._set_aside = gc.get_freeze_count()
         self._may_have_grown = False
-        """Whether something was set aside since it was last counted, which takes a step for each object."""
+        """True if something was set aside since it was last counted, which takes a step for each object."""
         self._looks_at_all = False
 
     async def collect_when_idle(self, computed: Callable[[], float]) -> None:

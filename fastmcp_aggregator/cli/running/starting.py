@@ -303,7 +303,7 @@ def reject_recursive_config(config: str) -> None:
 
 @contextmanager
 def as_ancestor(config: str) -> Iterator[None]:
-    """What is started meanwhile is told that this file is served above it."""
+    """Tell the processes that are started meanwhile that this file is served above them."""
     before = os.environ.get(CONFIGS_ABOVE)
     os.environ[CONFIGS_ABOVE] = os.pathsep.join([*configs_above(), real_path_of(config)])
     try:

@@ -26,7 +26,7 @@ exit codes:
 
 
 class UsageError(AggregatorError):
-    """What was written on the command line cannot be used; the message says what to write instead."""
+    """The command line cannot be used; the message says what to write instead."""
 
 
 def exit_code_of(error: Exception) -> int:

@@ -15,22 +15,22 @@ NOTHING_WRITTEN = "Nothing is written."
 
 
 def may_ask() -> bool:
-    """Whether somebody is there to answer."""
+    """True if somebody is there to answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def agrees(question: str) -> bool:
-    """Whether the answer is yes; no answer is no."""
+    """True if the answer is yes; no answer is no."""
     return _answer(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
 def answered(question: str) -> str:
-    """What somebody writes; empty: nothing."""
+    """The line that somebody writes; empty: nothing."""
     return _answer(question).strip()
 
 
 def chosen(question: str, choices: Sequence[str]) -> int:
-    """Which of these is chosen, by index; asks until it is one of them.
+    """The chosen one, by index; asks until it is one of these.
 
     Raises:
         UsageError: the terminal has ended.

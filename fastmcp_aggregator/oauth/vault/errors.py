@@ -6,4 +6,4 @@ from fastmcp_aggregator.errors import AggregatorError
 
 
 class VaultError(AggregatorError):
-    """What is kept cannot be read, or nothing can be kept. The message is for users, and repeats nothing of it."""
+    """The vault cannot be read or written. The message is for users, and repeats nothing of its content."""

@@ -40,7 +40,7 @@ class SealingKeys:
         self._known: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._asking: Future[bytes | None] | None = None
-        """What the keyring was asked last."""
+        """The last request to the keyring."""
 
     def new(self) -> tuple[str, bytes]:
         """The source and the key for what is sealed now.
@@ -115,7 +115,7 @@ class SealingKeys:
 
 
 def _in_thread(function: Callable[[], bytes | None]) -> Future[bytes | None]:
-    """What a function returns that may hang for good; it does not keep the program from ending."""
+    """The result of a function that may hang for good; it does not keep the program from ending."""
     result: Future[bytes | None] = Future()
 
     def run() -> None:

@@ -107,13 +107,13 @@ class Vault(ABC):
 
 
 def place_of(kind: str, name: str) -> str:
-    """What a document is called in the store."""
+    """The key of a document in the store."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{kind}-{digest[:40]}"
 
 
 def ending(place: str, until: str) -> str:
-    """What a document is sealed for whose time ends: its place, and when."""
+    """The associated data of a document that expires: its key in the store, and when."""
     return f"{place}\n{until}"
 
 
@@ -123,7 +123,7 @@ def sealed(key: bytes, place: str, document: bytes) -> bytes:
 
 
 def opened(key: bytes, place: str, data: bytes) -> bytes:
-    """What was sealed for this place.
+    """The content sealed for this key in the store.
 
     Raises:
         VaultError: it was not sealed with this key for it.
@@ -145,7 +145,7 @@ class FileVault(Vault):
         self._clock = clock
         self._swept_at = 0.0
         self._unreadable: set[str] = set()
-        """What was told of, because it cannot be read."""
+        """Documents that were logged as unreadable."""
 
     def __str__(self) -> str:
         return str(self._directory)

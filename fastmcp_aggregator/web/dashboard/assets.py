@@ -18,7 +18,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _AUTH_MARK = b'data-auth="none"'
-"""What the page is told by whether it has to ask for a key."""
+"""A mark in the page, replaced by whether it has to ask for a key."""
 
 POLICY = "; ".join(
     (
@@ -91,6 +91,6 @@ def etag_of(content: bytes) -> str:
 
 
 def matches(request: Request, etag: str) -> bool:
-    """Whether the browser has this already (RFC 9110, 13.1.2)."""
+    """True if the browser has this already (RFC 9110, 13.1.2)."""
     given = request.headers.get("if-none-match", "")
     return etag in (part.strip().removeprefix("W/") for part in given.split(","))

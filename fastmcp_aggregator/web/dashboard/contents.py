@@ -19,7 +19,7 @@ ListedRoutes = list[tuple[str, Route]]
 
 
 class Part:
-    """What a group has of one server: its tools by public name, with their own names; numbers of the rest."""
+    """The share of one server in a group: its tools by public name, with their own names; numbers of the rest."""
 
     def __init__(self, listed: Mapping[Kind, ListedRoutes]) -> None:
         self.listed = listed
@@ -37,7 +37,7 @@ class Part:
         return Raw(encode([public for public, _ in self.listed.get(Kind.TOOL, ())]))
 
     def has_tools_of(self, other: Part) -> bool:
-        """Whether its tools are those of another."""
+        """True if its tools are those of another."""
         mine, others = self.listed.get(Kind.TOOL, []), other.listed.get(Kind.TOOL, [])
         return mine is others or [(name, route.component) for name, route in mine] == [
             (name, route.component) for name, route in others
@@ -83,7 +83,7 @@ class KnownContents:
 
 
 def _read(table: RouteTable, rule: NameRule, before: Mapping[str, Part]) -> dict[str, Part]:
-    """What there is by server; the same part as before where nothing is another."""
+    """The parts by server; the same object as before where nothing has changed."""
     found: dict[str, dict[Kind, ListedRoutes]] = {}
     for kind in Kind:
         for child, listed in table.named_of_each(kind, rule):

@@ -54,7 +54,7 @@ _WAIT = re.compile(r"wait=(\d{1,4})")
 
 
 class Hub(Protocol):
-    """What the routes beside MCP need of an `Aggregator`."""
+    """The needs of the routes beside MCP of an `Aggregator`."""
 
     auth: Any
     policies: Policies

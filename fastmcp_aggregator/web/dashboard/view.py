@@ -32,7 +32,7 @@ _ALL_GROUPS_ONLY = (
     "isolation_reason",
 )
 _RUNNING_ON = ("since", "retry_in")
-"""What changes with the time alone."""
+"""Fields that change with time alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Sources:
     withdrawn: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Tools that are out of service, by server key."""
     is_local: bool = False
-    """Whether the viewer is on this machine."""
+    """True if the viewer is on this machine."""
     notices: Mapping[str, Any] = field(default_factory=dict)
-    """What an observer has to know: `refused_files` and `expiring_keys`."""
+    """Notices for observers: `refused_files` and `expiring_keys`."""
 
     @property
     def sees_all(self) -> bool:
-        """Whether nothing is left out."""
+        """True if nothing is left out."""
         return self.viewer.may_observe
 
 
@@ -72,7 +72,7 @@ def view_of(sources: Sources) -> dict[str, Any]:
 
 
 def parts_of(sources: Sources) -> dict[str, dict[str, Part]]:
-    """What there is, by group and server key."""
+    """The parts of the view, by group and server key."""
     return {group.id: {key: contents.of(key) for key in group.servers} for group, contents in sources.groups.values()}
 
 
@@ -110,7 +110,7 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
 
 
 def _account(child: Child, status: ServerStatus, sources: Sources) -> dict[str, Any]:
-    """Whose account a server is called with, where it is a login's; and what an operator is to do about it."""
+    """The account that a server is called with, where it is a login's; and what an operator is to do about it."""
     oauth = child.options.endpoint.access.oauth
     if oauth is None:
         return {}

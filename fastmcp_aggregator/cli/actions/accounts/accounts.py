@@ -85,7 +85,7 @@ def _line(account: Tokens, key: str | None) -> str:
 
 
 def _described(account: Tokens, key: str | None) -> dict[str, Any]:
-    """What may be known of it: no token."""
+    """The public fields of an account: no token."""
     return {
         "server": key,
         "url": account.url,

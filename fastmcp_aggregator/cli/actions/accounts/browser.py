@@ -39,7 +39,7 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def has_browser() -> bool:
-    """Whether a browser that is opened here is before the person: not over SSH, and not without a display."""
+    """True if the person sees a browser that is opened here: not over SSH, and not without a display."""
     if "BROWSER" in os.environ:
         return True
     if "SSH_CONNECTION" in os.environ or "SSH_TTY" in os.environ:
@@ -48,7 +48,7 @@ def has_browser() -> bool:
 
 
 class Callback:
-    """What is listened on for a browser that comes back, at `address` if it is from the right issuer."""
+    """A listener for the browser's way back, at `address` if it is from the right issuer."""
 
     def __init__(self, listener: socket, path: str, issuer: str) -> None:
         self._origin = f"http://{_HOST}:{listener.getsockname()[1]}"
@@ -90,7 +90,7 @@ class Callback:
                 pasting.cancel()
 
     async def take(self, request: Request) -> Response:
-        """What a browser brings. The first that is of this login counts; anybody may send others."""
+        """Wait for the browser's response. The first that is of this login counts; anybody may send others."""
         try:
             came_to = f"{self._origin}{quote(request.scope['path'], errors='replace')}"
             response = authorization_response(f"{came_to}?{request.url.query}")

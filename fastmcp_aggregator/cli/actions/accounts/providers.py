@@ -30,10 +30,10 @@ _AFTER = "then run `fastmcp-aggregator login CONFIG {key}`"
 
 @dataclass(frozen=True, slots=True)
 class LoginReport:
-    """What one server's authorization server wants. `ways` are the kinds of clients that it takes; `write` is what to
-    write into the settings, `lacking` why. `redirect_uris` are those that a client needs which does not register
-    itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could be asked or is to log in, and
-    `why` says so.
+    """The requirements of one server's authorization server. `ways` are the kinds of clients that it takes; `write` is
+    what to write into the settings, `lacking` why. `redirect_uris` are those that a client needs which does not
+    register itself. `is_logged_in` is None where nobody has to log in, `issuer` if nobody could be asked or is to log
+    in, and `why` says so.
     """
 
     issuer: str | None
@@ -115,7 +115,7 @@ def _lacking(provider: Provider, settings: OAuthSettings) -> str | None:
 
 
 def _redirect_uris(provider: Provider, settings: OAuthSettings, public_url: str | None) -> Iterator[str]:
-    """Those of a client that does not register itself: for `login`, and for logins in the hub's pages."""
+    """The redirect URIs of a client that does not register itself: for `login`, and for logins in the hub's pages."""
     is_registered = settings.client_id is not None or settings.client_metadata_url is not None
     if not is_registered and fitting(provider, settings) is None:
         return
@@ -127,7 +127,7 @@ def _redirect_uris(provider: Provider, settings: OAuthSettings, public_url: str 
 
 
 def _grants(provider: Provider) -> Sequence[str]:
-    """What it says that it grants; for one that says nothing, what that means (RFC 8414, section 2)."""
+    """The grants that it declares; without a declaration, the default (RFC 8414, section 2)."""
     said = provider.metadata.grant_types_supported if provider.metadata is not None else None
     return said or ("authorization_code",)
 

@@ -52,7 +52,7 @@ def _serve_instead(arguments: list[str]) -> int:
 
 
 def _is_readable(config: str) -> bool:
-    """Whether the config is a file that can be read, whatever is in it."""
+    """True if the config is a file that can be read, whatever is in it."""
     try:
         read_bytes(os.path.expanduser(config), 1)
     except (OSError, ValueError):

@@ -100,7 +100,7 @@ def _introductions(
 
 
 def _require_end() -> None:
-    """Whatever hangs from now on, the process ends, so that there can be another hub."""
+    """End the process even if something hangs from now on, so that there can be another hub."""
     timer = threading.Timer(_MOST_TO_END, _end_anyhow)
     timer.daemon = True
     timer.start()

@@ -56,7 +56,7 @@ def _logs_of(word: str | None) -> list[Path]:
 
 
 def _is_named(log: Path, word: str | None) -> bool:
-    """Whether the word is the beginning of the hub's id, its name, or the path of its config, as its log tells."""
+    """True if the word is the beginning of the hub's id, its name, or the path of its config, as its log tells."""
     if word is None or log.name.startswith(f"hub-{word}"):
         return True
     config = os.path.realpath(os.path.expanduser(word))
@@ -65,9 +65,7 @@ def _is_named(log: Path, word: str | None) -> bool:
 
 
 def _read(path: Path, *, follows: bool) -> Iterator[str]:
-    """What is in the file. If it is followed, also what is added to it, and to the one that takes its place; whole
-    lines, for ever.
-    """
+    """The lines of the file; if it is followed, also those added to it and to its successors, for ever."""
     file, rest = _opened(path), b""
     while True:
         if file is not None and (data := file.read(_CHUNK)):
@@ -92,7 +90,6 @@ def _opened(path: Path) -> BinaryIO | None:
 
 
 def _is_another(path: Path, file: BinaryIO | None) -> bool:
-    """Whether there is another file than this one."""
     with suppress(FileNotFoundError):
         found = path.stat()
         return file is None or not os.path.samestat(found, os.fstat(file.fileno()))
