@@ -90,11 +90,13 @@ class Offer:
         return self.is_listed and bool(catalogue.in_order_of(self.catalogue).differences(self.catalogue))
 
     def served(self, catalogue: Catalogue) -> frozenset[Kind]:
-        """The child is up, and offers this; what of it is new to clients."""
+        """The child is up, and offers this; the kinds of which clients may see another list now."""
         self.stay()
-        was_listed = self.is_listed
+        was_listed, was_known = self.is_listed, self.catalogue is not None
         changed = self.read(catalogue)
         self._is_listed = True
+        if not was_known:  # and as long any name of another might have been one of this child's
+            return frozenset(Kind)
         return changed if was_listed else changed | self.kinds()
 
     def read(self, catalogue: Catalogue) -> frozenset[Kind]:

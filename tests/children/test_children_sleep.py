@@ -365,3 +365,15 @@ async def test_an_instance_that_asks_for_roots_in_its_start_has_a_moment_to_take
         began = now()
         await call(client, "a:echo")
         assert now() - began < 0.1
+
+
+async def test_clients_are_told_of_what_only_a_server_that_was_not_up_yet_kept_out_of_the_lists() -> None:
+    def down(scripts: Scripts) -> None:
+        scripts["a"].failure = ChildServerError("a", "startup", "it is not there yet")
+
+    document = config(a=lean(capabilities={"prompts": {}}), b=lean())
+    async with run(document, down, prefix=False) as (_, scripts, client):
+        assert await names(client) == [], "each could be one of the first server's"
+        scripts["a"].failure = None
+        await until(lambda: told(client, "notifications/tools/list_changed"))
+        assert "echo" in await names(client)
