@@ -39,12 +39,14 @@ class Changes:
         children: Callable[[], Mapping[str, Child]],
         updated: Callable[[Child, str], None],
         read_files: Callable[[], None],
+        grace: float = _GRACE,
     ) -> None:
         """`updated` notifies the subscribers of a child's resource; `read_files` reloads this replica's files."""
         self._peers = peers
         self._children = children
         self._updated = updated
         self._read_files = read_files
+        self._grace = grace
         self._end_session: dict[str, Callable[[str], None]] = {}
         """Ends a session of this replica, by group."""
         self._waiting: dict[tuple[str, str], asyncio.TimerHandle] = {}
@@ -111,7 +113,7 @@ class Changes:
         if len(self._waiting) >= _WAITING_LIMIT:
             self._handle(change)
             return
-        self._waiting[change] = asyncio.get_running_loop().call_later(_GRACE, partial(self._handle, change))
+        self._waiting[change] = asyncio.get_running_loop().call_later(self._grace, partial(self._handle, change))
 
     def _settle(self, key: str, uri: str) -> None:
         """Drop the notice that waits: the server has notified this replica itself."""

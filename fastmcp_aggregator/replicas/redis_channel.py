@@ -22,8 +22,8 @@ from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, PeerLostError
 from fastmcp_aggregator.replicas.redis_connection import (
     LOST,
-    START_TIMEOUT,
     Outages,
+    RedisTimings,
     address_of,
     channel_scope,
     connect,
@@ -34,13 +34,8 @@ from fastmcp_aggregator.replicas.wire import MESSAGE_SIZE_LIMIT, TooLargeError, 
 
 logger = logging.getLogger(__name__)
 
-_MOST_QUEUED_BYTES = 32 * 1024 * 1024
-_PING_AFTER = 10.0
-"""Seconds of silence after which Redis is pinged; after as many again without an answer the connection is lost."""
 _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
-_BACKOFF = (0.5, 1.0, 2.0, 5.0)
-"""Seconds of back-off before a reconnect, of which the last is repeated."""
 _STEADY = 60.0
 """Seconds after which a connection has been a good one, and the back-off begins anew."""
 _ALARMS_PER_SECOND = 1 / 60
@@ -59,6 +54,7 @@ class RedisChannel:
         self,
         url: str,
         secret: str | None,
+        timings: RedisTimings,
         *,
         on_message: Callable[[str, Message], None],
         on_connected: Callable[[], None],
@@ -69,6 +65,7 @@ class RedisChannel:
         self.is_connected = asyncio.Event()
         self.redis = connect(url)
         self._url = url
+        self._timings = timings
         self._on_message = on_message
         self._on_connected = on_connected
         self._on_lost = on_lost
@@ -96,7 +93,7 @@ class RedisChannel:
         staying = asyncio.create_task(self._stay_connected(), name="replicas")
         try:
             try:
-                await asyncio.wait_for(self.is_connected.wait(), START_TIMEOUT)
+                await asyncio.wait_for(self.is_connected.wait(), self._timings.subscribe_timeout)
             except TimeoutError:
                 raise SharedStateError(
                     "redis_url: Redis does not let this user SUBSCRIBE to the channels of replicas; allow it in its ACL"
@@ -111,7 +108,7 @@ class RedisChannel:
         data = self._encoded(replica, message)
         if not self.is_connected.is_set():
             return
-        if self._queued + len(data) > _MOST_QUEUED_BYTES:
+        if self._queued + len(data) > self._timings.most_queued_bytes:
             raise TooLargeError
         self._queue.append((replica, data))
         self._queued += len(data)
@@ -153,18 +150,19 @@ class RedisChannel:
         return f"{self._scope}:to:{replica}"
 
     async def _stay_connected(self) -> None:
-        pauses = iter(_BACKOFF)
+        backoff = self._timings.backoff
+        pauses = iter(backoff)
         while True:
             began = time.monotonic()
             try:
                 await self._connection()
             except Exception as error:
                 if time.monotonic() - began > _STEADY:
-                    pauses = iter(_BACKOFF)
+                    pauses = iter(backoff)
                 self._outages.begin(error)
             finally:
                 await self._disconnect()
-            await asyncio.sleep(next(pauses, _BACKOFF[-1]))
+            await asyncio.sleep(next(pauses, backoff[-1]))
 
     async def _connection(self) -> None:
         """Raises: one of LOST, in the end."""
@@ -196,7 +194,7 @@ class RedisChannel:
         confirmed = 0
         is_asked = False
         while True:
-            message = await channels.get_message(timeout=_PING_AFTER)
+            message = await channels.get_message(timeout=self._timings.ping_after)
             if message is None:
                 if is_asked:
                     raise TimeoutError

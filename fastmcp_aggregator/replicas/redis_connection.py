@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from fastmcp_aggregator.errors import ConfigError, ConfigProblem, SharedStateError
@@ -13,8 +14,9 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "fastmcp-aggregator"
 """How every key and channel of ours begins."""
-TIMEOUT = 0.5
-START_TIMEOUT = 5.0
+_TIMEOUT = 0.5
+"""Seconds that a command has, unless the address says `socket_timeout`."""
+_START_TIMEOUT = 5.0
 _OUTAGES, _OUTAGES_PER_SECOND = 3, 1 / 60
 """Outages that are logged, at once and a second: anyone who can write to Redis can have it end connections."""
 
@@ -34,15 +36,14 @@ LOST = (RedisError, OSError, TimeoutError)
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
 
 
-def connect(url: str, *, timeout: float | None = None) -> Redis:
-    """Make a client; it connects with its first command, and each command has `timeout` seconds (default TIMEOUT).
+def connect(url: str, *, timeout: float = _TIMEOUT) -> Redis:
+    """Make a client; it connects with its first command, and each command has `timeout` seconds.
 
     Raises:
         ConfigError: this cannot be the address of a Redis.
     """
-    seconds = TIMEOUT if timeout is None else timeout
     try:
-        return Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
+        return Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
     except ValueError:
         raise _not_usable("must be like redis://HOST:PORT/0, rediss://… or unix://PATH") from None
 
@@ -53,13 +54,33 @@ async def require_reachable(url: str) -> None:
     Raises:
         SharedStateError: it does not answer, or rejects our credentials; the message says which, and what to do.
     """
-    redis = connect(url, timeout=START_TIMEOUT)
+    redis = connect(url, timeout=_START_TIMEOUT)
     try:
         await redis.ping()
     except LOST as error:
         raise SharedStateError(f"redis_url: {_reason(address_of(redis), error)}") from None
     finally:
         await redis.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class RedisTimings:
+    """In seconds, where nothing else is said."""
+
+    subscribe_timeout: float = _START_TIMEOUT
+    """How long a replica that starts waits for its channels."""
+    ping_after: float = 10.0
+    """The silence after which Redis is pinged; after as much again without an answer the connection is lost."""
+    backoff: tuple[float, ...] = (0.5, 1.0, 2.0, 5.0)
+    """The delays before reconnects, of which the last is repeated."""
+    liveness_interval: float = 5.0
+    """The time between two checks whether the replica that is to answer is still there, and between its own words."""
+    key_interval: float = 10.0
+    """The time between two looks whether Redis still has the key."""
+    most_queued_bytes: int = 32 * 1024 * 1024
+
+
+DEFAULT_TIMINGS = RedisTimings()
 
 
 class Outages:

@@ -15,7 +15,7 @@ from fastmcp_aggregator.errors import SharedStateError
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents, Peers
 from fastmcp_aggregator.replicas.redis_channel import BROADCAST, RedisChannel, ended
-from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, is_of_wrong_type
+from fastmcp_aggregator.replicas.redis_connection import DEFAULT_TIMINGS, LOST, PREFIX, RedisTimings, is_of_wrong_type
 from fastmcp_aggregator.replicas.rpc import Rpc
 
 logger = logging.getLogger(__name__)
@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 _BATCH_TIME = 0.1
 _KEY_BYTES = 32
 _KEY_NAME = f"{PREFIX}:request-state-key"
-_KEY_INTERVAL = 10.0
-"""Seconds between two looks whether Redis still has the key."""
 _KEY_WARNINGS_PER_SECOND = 1 / 60
 _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""
@@ -33,15 +31,21 @@ _NOTICE_LIMIT = 1000
 class RedisPeers(Peers):
     """The other replicas of one hub, at one Redis."""
 
-    def __init__(self, url: str, secret: str | None = None) -> None:
+    def __init__(self, url: str, secret: str | None = None, timings: RedisTimings = DEFAULT_TIMINGS) -> None:
         """With a `secret`, which they share outside of it, what is sent through Redis is sealed.
 
         Raises: ConfigError, if this cannot be the address of a Redis. Connects when it is opened.
         """
         self._channel = RedisChannel(
-            url, secret, on_message=self._received, on_connected=self._connected, on_lost=self._connection_lost
+            url,
+            secret,
+            timings,
+            on_message=self._received,
+            on_connected=self._connected,
+            on_lost=self._connection_lost,
         )
-        self._rpc = Rpc(self._channel)
+        self._rpc = Rpc(self._channel, timings.liveness_interval)
+        self._key_interval = timings.key_interval
         self._events: PeerEvents | None = None
         self._key = b""
         """The key of request states, once `_has_key`: Redis keeps it."""
@@ -128,7 +132,7 @@ class RedisPeers(Peers):
         await self._has_key.wait()
         found = self._key
         while True:
-            await asyncio.sleep(_KEY_INTERVAL)
+            await asyncio.sleep(self._key_interval)
             before = found
             with suppress(*LOST):
                 found = await self._kept_key(self._key)

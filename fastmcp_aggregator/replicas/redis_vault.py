@@ -18,16 +18,19 @@ from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_o
 _LOCK_LIFE = 45.0
 """Seconds that a lock is held at most: longer than an authorization server may take to answer, twice."""
 _LOCK_TIMEOUT = 50.0
-_POLL = 0.05
 _PAGE = 500
 
 
 class RedisVault(Vault):
     """Documents in one Redis. Names are hashed; what is in a document is for those who have the secret."""
 
-    def __init__(self, url: str, secret: str, clock: Callable[[], float] = time.time) -> None:
-        """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first document."""
+    def __init__(self, url: str, secret: str, clock: Callable[[], float] = time.time, *, poll: float = 0.05) -> None:
+        """`poll` is how many seconds apart it tries to take a lock.
+
+        Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first document.
+        """
         self._clock = clock
+        self._poll = poll
         self._redis = connect(url)
         self._key = HKDF(SHA256(), 32, salt=PREFIX.encode(), info=b"oauth accounts").derive(secret.encode())
 
@@ -66,7 +69,7 @@ class RedisVault(Vault):
     @asynccontextmanager
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
         place = f"{_key_of(place_of(kind, name))}:lock"
-        lock = self._redis.lock(place, timeout=_LOCK_LIFE, sleep=_POLL, blocking_timeout=_LOCK_TIMEOUT)
+        lock = self._redis.lock(place, timeout=_LOCK_LIFE, sleep=self._poll, blocking_timeout=_LOCK_TIMEOUT)
         token = secrets.token_bytes(16)
         try:
             with self._lost():

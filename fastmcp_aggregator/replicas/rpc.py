@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LIVENESS_INTERVAL = 5.0
-"""Seconds between two checks whether the replica that is to answer is still there, and between its own words."""
 _MOST_SILENT = 3
 """Checks in a row before which it has said nothing; at the next it is lost."""
 TOO_LARGE: Message = {"too_large": True}
@@ -50,8 +48,9 @@ class _Pending:
 class Rpc:
     """All requests, in both directions, over one channel."""
 
-    def __init__(self, channel: RedisChannel) -> None:
+    def __init__(self, channel: RedisChannel, liveness_interval: float) -> None:
         self._channel = channel
+        self._liveness_interval = liveness_interval
         self._numbers = itertools.count(1)
         self._pending: dict[tuple[str, int], _Pending] = {}
         self._answering: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -62,7 +61,7 @@ class Rpc:
         self._pending[replica, number] = pending
         try:
             await self._channel.send_now(replica, {"ask": number, "question": question})
-            while not (await asyncio.wait({pending.answer}, timeout=_LIVENESS_INTERVAL))[0]:
+            while not (await asyncio.wait({pending.answer}, timeout=self._liveness_interval))[0]:
                 await self._channel.require_there(replica)
                 pending.count_silence()
             return pending.answer.result()
@@ -144,6 +143,6 @@ class Rpc:
 
     async def _tell_of_answering(self, sender: str, number: int) -> None:
         while True:
-            await asyncio.sleep(_LIVENESS_INTERVAL)
+            await asyncio.sleep(self._liveness_interval)
             with suppress(TooLargeError):  # much waits to be sent, and will be heard
                 self._channel.send(sender, {"answering": number})

@@ -19,7 +19,6 @@ from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.policies.limits import RateLimiting, limits_from_settings
 from fastmcp_aggregator.policies.policy import Rejected
 from fastmcp_aggregator.policies.stack import PolicyStack
-from fastmcp_aggregator.replicas import redis_connection
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter
 from fastmcp_aggregator.settings.model import load_settings
@@ -151,9 +150,8 @@ def test_what_is_not_set_for_a_caller_is_as_for_all() -> None:
 
 
 @pytest.fixture
-def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
-    server = RedisServer(tmp_path)
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, timeout=PATIENCE)
     yield server
     server.stop()
 
@@ -204,7 +202,7 @@ async def test_while_redis_is_away_each_replica_counts_for_itself_and_then_toget
     await counts.close()
 
 
-async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redis_that_hangs_holds_up_one_call_and_not_each() -> None:
     accepted = []
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -212,10 +210,9 @@ async def test_a_redis_that_hangs_holds_up_one_call_and_not_each(monkeypatch: py
         await reader.read(-1)
         writer.close()
 
-    monkeypatch.setattr(redis_connection, "TIMEOUT", 0.05)
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    counts = RedisRateLimiter(f"redis://127.0.0.1:{port}/0", InMemoryRateLimiter())
+    counts = RedisRateLimiter(f"redis://127.0.0.1:{port}/0?socket_timeout=0.05", InMemoryRateLimiter())
     assert [await counts.acquire("alice", SLOW) for _ in range(3)] == [0, 0, 0]
     await until(lambda: accepted)
     connections = len(accepted)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.harness import PATIENCE, config, talking, until
+from support.redis_replica import Replica
 from support.redis_server import RedisServer, needs_redis
 from support.serving import served
 from support.wire import EVERYTHING
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.policies.limits import limits_from_settings
-from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, OnMessage, PeerEvents
 from fastmcp_aggregator.replicas.rate_limiter import InMemoryRateLimiter, Rate
 from fastmcp_aggregator.replicas.redis_connection import connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
@@ -40,27 +40,6 @@ async def attacker(redis: RedisServer) -> AsyncIterator[Any]:
     await client.aclose()
 
 
-class Replica:
-    """Keeps what reaches it."""
-
-    def __init__(self, url: str, secret: str | None) -> None:
-        self.peers = RedisPeers(url, secret)
-        self.heard: list[Message] = []
-        self.missed = 0
-
-    def events(self) -> PeerEvents:
-        def miss() -> None:
-            self.missed += 1
-
-        async def answer(question: Message, say: OnMessage) -> Message:
-            self.heard.append(question)
-            if "echo" not in question:
-                raise MalformedMessageError
-            return question
-
-        return PeerEvents(self.heard.append, miss, answer)
-
-
 @pytest_asyncio.fixture
 async def pair(
     redis: RedisServer, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
@@ -68,7 +47,7 @@ async def pair(
     async with AsyncExitStack() as stack:
         one, other = Replica(redis.url, request.param), Replica(redis.url, request.param)
         for replica in (one, other):
-            await stack.enter_async_context(replica.peers.open(replica.events()))
+            await replica.start(stack)
         caplog.clear()
         yield one, other
 
@@ -89,9 +68,8 @@ async def listened(attacker: Any, count: int, send: Any) -> list[tuple[bytes, by
 
 async def goes_through(one: Replica, other: Replica) -> None:
     """Nothing else is left in the channels before this."""
-    answer = await one.peers.request(other.peers.id, {"echo": 1}, lambda _: None)
-    assert answer == {"echo": 1}
-    other.heard.remove({"echo": 1})
+    assert await one.ask(other, answer="echo") == ({"answer": "echo"}, [])
+    other.questions.remove({"answer": "echo"})
 
 
 FORGED: list[Any] = [
@@ -111,10 +89,10 @@ async def test_what_is_forged_replayed_cut_or_misdirected_costs_one_line(
     async def send() -> None:
         await goes_through(one, other)
         one.peers.publish({"kind": "lists", "server": "a"})
-        await until(lambda: other.heard)
+        await until(lambda: other.notices)
 
     sent = await listened(attacker, 3, send)
-    assert other.heard == [{"kind": "lists", "server": "a"}]
+    assert other.notices == [{"kind": "lists", "server": "a"}]
     assert not any(b"echo" in data or b"lists" in data for _, data in sent)
     own, to_all = f"{SCOPE}:to:{other.peers.id}", f"{SCOPE}:to:all"
     for channel in (own, to_all):
@@ -128,8 +106,9 @@ async def test_what_is_forged_replayed_cut_or_misdirected_costs_one_line(
             await attacker.publish(channel, secrets.token_bytes(200))
     await goes_through(one, other)
     await goes_through(other, one)
-    assert other.heard == [{"kind": "lists", "server": "a"}]
-    assert (one.heard, one.missed, other.missed) == ([], 0, 0)
+    assert other.notices == [{"kind": "lists", "server": "a"}]
+    assert one.notices == one.questions == other.questions == []
+    assert (one.missed, other.missed) == (0, 0)
     records = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(records) == 2  # one of each replica
     assert all(IGNORED in record for record in records)
@@ -148,18 +127,19 @@ async def test_without_a_key_what_has_the_wrong_shape_costs_one_line_too(
     pair: tuple[Replica, Replica], attacker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = pair
-    waiting = asyncio.create_task(one.peers.request(other.peers.id, {"echo": 1}, lambda part: part["method"]))
+    waiting = asyncio.create_task(one.peers.request(other.peers.id, {"answer": 1}, lambda part: part["method"]))
     for recipient in (other.peers.id, one.peers.id, "all"):
         for malformed in MALFORMED:
             message = {"from": "11" * 8, **malformed} if isinstance(malformed, dict) else malformed
             await attacker.publish(f"{SCOPE}:to:{recipient}", json.dumps(message))
         await attacker.publish(f"{SCOPE}:to:{recipient}", b"[" * 100_000)
         await attacker.publish(f"{SCOPE}:to:{recipient}", b"\xff")
-    assert await waiting == {"echo": 1}
-    other.heard.remove({"echo": 1})
+    assert await waiting == {"answer": 1}
+    other.questions.remove({"answer": 1})
     await goes_through(one, other)
     await goes_through(other, one)
-    assert [heard for heard in one.heard + other.heard if heard != {"no": 1}] == []
+    assert one.notices == other.notices == []
+    assert all(question == {"no": 1} for question in one.questions + other.questions)
     records = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(records) == 2
     assert all(IGNORED in record for record in records)
@@ -170,8 +150,8 @@ async def test_that_redis_is_trusted_is_said_once_unless_there_is_a_key(
 ) -> None:
     for secret, said in ((KEY, 0), (None, 1)):
         replica = Replica(redis.url, secret)
-        async with replica.peers.open(replica.events()):
-            pass
+        async with AsyncExitStack() as stack:
+            await replica.start(stack)
         assert caplog.text.count("is trusted: anyone who can write to it can act as this hub; set redis_key") == said
 
 
@@ -179,12 +159,12 @@ async def test_a_replica_with_another_key_is_not_heard(redis: RedisServer, caplo
     one, other, stranger = Replica(redis.url, KEY), Replica(redis.url, KEY), Replica(redis.url, KEY + "!")
     async with AsyncExitStack() as stack:
         for replica in (one, other, stranger):
-            await stack.enter_async_context(replica.peers.open(replica.events()))
+            await replica.start(stack)
         stranger.peers.publish({"kind": "files"})
         await until(lambda: IGNORED in caplog.text)
         one.peers.publish({"kind": "lists", "server": "a"})
-        await until(lambda: other.heard)
-        assert (one.heard, other.heard, stranger.heard) == ([], [{"kind": "lists", "server": "a"}], [])
+        await until(lambda: other.notices)
+        assert (one.notices, other.notices, stranger.notices) == ([], [{"kind": "lists", "server": "a"}], [])
 
 
 async def test_the_key_of_states_is_not_in_redis_if_there_is_another(redis: RedisServer, attacker: Any) -> None:

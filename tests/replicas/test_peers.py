@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,77 +14,39 @@ import pytest
 import pytest_asyncio
 from mcp.shared.exceptions import MCPError
 from support.harness import PATIENCE, until
+from support.redis_replica import Replica
 from support.redis_server import RedisServer, needs_redis
 from support.wire import until_answered
 
 from fastmcp_aggregator.relay import remote_rounds
-from fastmcp_aggregator.replicas import redis_channel, redis_connection, redis_peers, rpc
-from fastmcp_aggregator.replicas.peers import Message, OnMessage, PeerEvents, PeerLostError, Peers
-from fastmcp_aggregator.replicas.redis_connection import connect
-from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+from fastmcp_aggregator.replicas.peers import PeerEvents, PeerLostError, Peers
+from fastmcp_aggregator.replicas.redis_connection import RedisTimings, connect
 from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 
-
-class Replica:
-    """A replica that answers as a test wants, and keeps what it hears."""
-
-    def __init__(self, url: str) -> None:
-        self.peers = RedisPeers(url)
-        self.notices: list[Message] = []
-        self.missed = 0
-        self.asked = asyncio.Event()
-        self.given_up = asyncio.Event()
-        self.may_answer = asyncio.Event()
-        self.stop: Any = None
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Open it, until the stack or the test closes it."""
-        own = await stack.enter_async_context(AsyncExitStack())
-        self.stop = own.aclose
-        await own.enter_async_context(self.peers.open(PeerEvents(self.notices.append, self._miss, self._answer)))
-
-    def _miss(self) -> None:
-        self.missed += 1
-
-    async def _answer(self, question: Message, say: OnMessage) -> Message:
-        self.asked.set()
-        for part in question.get("parts", []):
-            say({"part": part})
-        if question.get("fails"):
-            raise ValueError(question)
-        try:
-            if question.get("waits"):
-                await self.may_answer.wait()
-        except asyncio.CancelledError:
-            self.given_up.set()
-            raise
-        return {"answer": question.get("answer")}
-
-    async def ask(self, other: Replica, **question: Any) -> tuple[Message, list[Message]]:
-        """The answer of another replica, and the parts before it."""
-        parts: list[Message] = []
-        return await self.peers.request(other.peers.id, question, parts.append), parts
+QUICK = RedisTimings(liveness_interval=0.05, backoff=(0.05,), key_interval=0.05)
 
 
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", 3.0)
-    server = RedisServer(tmp_path)
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    server = RedisServer(tmp_path, timeout=3.0)
     await server.start()
     yield server
     server.stop()
 
 
-@pytest_asyncio.fixture
-async def pair(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Replica, Replica]]:
-    monkeypatch.setattr(rpc, "_LIVENESS_INTERVAL", 0.05)
-    monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
-    monkeypatch.setattr(redis_peers, "_KEY_INTERVAL", 0.05)
+@asynccontextmanager
+async def two(redis: RedisServer, **timings: Any) -> AsyncIterator[tuple[Replica, Replica]]:
     async with AsyncExitStack() as stack:
-        one, other = Replica(redis.url), Replica(redis.url)
+        one, other = (Replica(redis.url, timings=replace(QUICK, **timings)) for _ in range(2))
         for replica in (one, other):
             await replica.start(stack)
         yield one, other
+
+
+@pytest_asyncio.fixture
+async def pair(redis: RedisServer) -> AsyncIterator[tuple[Replica, Replica]]:
+    async with two(redis) as pair:
+        yield pair
 
 
 async def until_asked(redis: RedisServer, command: str, times: int) -> None:
@@ -170,26 +132,22 @@ async def test_when_redis_goes_the_questions_fail_and_their_answering_ends(pair:
 
 
 async def test_a_redis_that_hangs_is_given_up_and_found_again(
-    pair: Pair, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
-    one, other = pair
-    monkeypatch.setattr(redis_channel, "_PING_AFTER", 0.05)
-    one.peers.publish({"kind": "wakes both from a longer silence"})
-    await until(lambda: other.notices)
-    await until_asked(redis, "ping", 6)
-    assert one.peers.id
-    assert caplog.text == ""
-    redis.pause()
-    await until(lambda: not one.peers.id and not other.peers.id)
-    one.peers.publish({"kind": "lost"})
-    await until(lambda: one.peers._has_lost_some)
-    redis.go_on()
-    await until(lambda: one.peers.id and other.peers.id)
-    await until(lambda: other.missed >= 2)  # by its own silence, and because the other says so
-    assert {"kind": "lost"} not in other.notices
-    assert caplog.text.count("connection to Redis lost") == 2
-    assert caplog.text.count("connection to Redis restored") == 2
+    async with two(redis, ping_after=0.05) as (one, other):
+        await until_asked(redis, "ping", 6)
+        assert one.peers.id
+        assert "connection to Redis lost" not in caplog.text
+        redis.pause()
+        await until(lambda: not one.peers.id and not other.peers.id)
+        one.peers.publish({"kind": "lost"})
+        await until(lambda: one.peers._has_lost_some)
+        redis.go_on()
+        await until(lambda: one.peers.id and other.peers.id)
+        await until(lambda: other.missed >= 2)  # by its own silence, and because the other says so
+        assert {"kind": "lost"} not in other.notices
+        assert caplog.text.count("connection to Redis lost") == 2
+        assert caplog.text.count("connection to Redis restored") == 2
 
 
 async def test_of_a_connection_that_is_ended_again_and_again_little_is_told(
@@ -263,7 +221,7 @@ async def test_equal_notices_are_sent_once_and_not_to_oneself(pair: Pair) -> Non
 
 async def test_hubs_in_two_databases_do_not_hear_of_each_other(pair: Pair, redis: RedisServer) -> None:
     async with AsyncExitStack() as stack:
-        stranger = Replica(f"{redis.url}?db=1")
+        stranger = Replica(f"{redis.url}&db=1")
         await stranger.start(stack)
         stranger.peers.publish({"kind": "of a stranger"})
         with pytest.raises(PeerLostError):
@@ -296,10 +254,9 @@ async def test_a_key_that_redis_has_lost_is_put_back_and_another_there_is_told_o
     await client.aclose()
 
 
-async def test_more_than_may_wait_is_too_large(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = pair
-    monkeypatch.setattr(redis_channel, "_MOST_QUEUED_BYTES", 200)
-    answer, parts = await one.ask(other, answer="x" * 300, parts=["y" * 300])
+async def test_more_than_may_wait_is_too_large(redis: RedisServer) -> None:
+    async with two(redis, most_queued_bytes=200) as (one, other):
+        answer, parts = await one.ask(other, answer="x" * 300, parts=["y" * 300])
     assert (answer, parts) == (TOO_LARGE, [])
 
 

@@ -121,8 +121,7 @@ async def test_thirty_days_of_four_replicas_cost_no_login(redis: RedisServer, mo
     for module in ("account", "tokens"):
         monkeypatch.setattr(f"fastmcp_aggregator.oauth.{module}.time.time", lambda: now)
     monkeypatch.setattr("fastmcp_aggregator.oauth.grants.posted", endpoint.posted)
-    monkeypatch.setattr("fastmcp_aggregator.replicas.redis_vault._POLL", 0.002)
-    vaults = [RedisVault(redis.url, SECRET) for _ in range(4)]
+    vaults = [RedisVault(redis.url, SECRET, poll=0.002) for _ in range(4)]
     url = "https://mcp.example.com/mcp"
     given = {"access_token": "access-0", "token_type": "Bearer", "refresh_token": "refresh-0", "expires_in": 3600}
     tokens = Tokens.model_validate(

@@ -18,6 +18,7 @@ import pytest_asyncio
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import PATIENCE, config, lean, running, talking, until
 from support.processes import are_gone
+from support.redis_replica import quick_replica
 from support.redis_server import RedisServer, needs_redis
 from support.serving import Served, served
 from support.talking_server import TalkingServer, talking_server
@@ -27,8 +28,9 @@ from support.wire_http import HttpClient
 from fastmcp_aggregator import Aggregator, SharedStateError, build_aggregator
 from fastmcp_aggregator.front.http.resume.kept_sessions import SESSION_LIFETIME
 from fastmcp_aggregator.relay import pending_calls
-from fastmcp_aggregator.replicas import changes, redis_channel, redis_connection, wire
+from fastmcp_aggregator.replicas.redis_connection import RedisTimings, connect
 from fastmcp_aggregator.replicas.redis_peers import RedisPeers
+from fastmcp_aggregator.replicas.wire import MESSAGE_SIZE_LIMIT
 
 pytestmark = [needs_redis, pytest.mark.replicas]
 
@@ -38,16 +40,9 @@ NOTE = "note://remote//a"
 SECRET = "a secret of thirty-two characters"
 
 
-@pytest.fixture(autouse=True)
-def _patient_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_GRACE", 0.05)
-    monkeypatch.setattr(redis_channel, "_BACKOFF", (0.05,))
-
-
 @pytest_asyncio.fixture
-async def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RedisServer]:
-    monkeypatch.setattr(redis_connection, "TIMEOUT", PATIENCE)
-    server = RedisServer(tmp_path, password="of-redis")
+async def redis(tmp_path: Path) -> AsyncIterator[RedisServer]:
+    server = RedisServer(tmp_path, password="of-redis", timeout=PATIENCE)
     await server.start()
     yield server
     server.stop()
@@ -61,16 +56,16 @@ class Hubs:
         self._redis = redis
         self.apps: list[Aggregator] = []
         self._fronts: list[Served] = []
+        self.grace = 0.05
 
     async def start(self, document: Any, **options: Any) -> None:
         for _ in range(2):
-            app = build_aggregator(document, redis_url=self._redis.url, **options)
-            self.apps.append(app)
-            self._fronts.append(await self._stack.enter_async_context(served(app)))
+            self._fronts.append(await self.one_more(document, **options))
 
     async def one_more(self, document: Any, **options: Any) -> Served:
         """Another replica."""
-        app = build_aggregator(document, redis_url=self._redis.url, **options)
+        app = quick_replica(build_aggregator(document, redis_url=self._redis.url, **options), grace=self.grace)
+        self.apps.append(app)
         return await self._stack.enter_async_context(served(app))
 
     async def clients(self, **about: Any) -> tuple[HttpClient, HttpClient]:
@@ -178,19 +173,17 @@ async def test_a_client_that_leaves_another_replica_ends_its_call(hubs: Hubs) ->
     await one.report("old", lambda report: not report["playing"])
 
 
-async def test_a_result_that_is_too_large_to_be_passed_on_is_an_error(
-    hubs: Hubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wire, "MESSAGE_SIZE_LIMIT", 2000)
+async def test_a_result_that_is_too_large_to_be_passed_on_is_an_error(hubs: Hubs) -> None:
     await hubs.start(config(old=talking()))
     one, other = await hubs.clients(modern=True, capabilities=EVERYTHING)
     params = play({"ask": {"a": ROOTS}}, {"ask": {"b": ROOTS}})
     first = await one.result("tools/call", params)
     too_large = "are too large to be passed between replicas"
-    refused = await other.error("tools/call", with_answers(params, first, "x" * 3000))
+    six_bytes = "é"  # between replicas, and two in the body of a request, which may have 4 MiB
+    refused = await other.error("tools/call", with_answers(params, first, six_bytes * (MESSAGE_SIZE_LIMIT // 6)))
     assert refused["message"] == f"the answers of this call {too_large}"
-    second = await one.result("tools/call", with_answers(params, first, "x" * 1200))
-    refused = await other.error("tools/call", with_answers(params, second, "x" * 1200))
+    second = await one.result("tools/call", with_answers(params, first, six_bytes * (MESSAGE_SIZE_LIMIT // 11)))
+    refused = await other.error("tools/call", with_answers(params, second, six_bytes * (MESSAGE_SIZE_LIMIT // 11)))
     assert refused["message"] == f"the result of this call {too_large}"
 
 
@@ -245,10 +238,8 @@ async def test_lists_that_a_remote_server_tells_one_replica_of_are_listed_by_all
     assert lists == 4  # each replica once at its start, and once more
 
 
-async def test_a_replica_whose_own_session_is_told_the_same_lists_once(
-    hubs: Hubs, remote: TalkingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "_GRACE", 60)
+async def test_a_replica_whose_own_session_is_told_the_same_lists_once(hubs: Hubs, remote: TalkingServer) -> None:
+    hubs.grace = 60
     await hubs.start(config(remote=remote.entry))
     clients = await hubs.clients()
     for client in clients:
@@ -361,17 +352,11 @@ async def test_without_redis_calls_go_on_and_with_it_what_was_missed_is_found(
     assert "of-redis" not in caplog.text
 
 
-async def test_more_notices_than_are_told_make_the_others_look_at_everything(
-    hubs: Hubs, remote: TalkingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fastmcp_aggregator.replicas import redis_peers
-
-    monkeypatch.setattr(redis_peers, "_NOTICE_LIMIT", 1)
-    monkeypatch.setattr(changes, "_WAITING_LIMIT", 0)
+async def test_more_notices_than_are_told_make_the_others_look_at_everything(hubs: Hubs, remote: TalkingServer) -> None:
     await hubs.start(config(remote=remote.entry))
     _, other = await hubs.clients()
     before = remote.counts["tools/list"]
-    for number in range(3):
+    for number in range(1001):  # one more than a batch has, and than wait
         hubs.apps[0]._backend.changes.updated(hubs.apps[0].children["remote"], f"note:///{number}")
     await until(lambda: remote.counts["tools/list"] == before + 1)
     assert other.notifications == []
@@ -458,14 +443,14 @@ async def test_a_redis_that_refuses_the_password_is_told_without_it(redis: Redis
     ("rights", "said"), [(["~*", "&none"], "SUBSCRIBE"), (["~none", "&*"], "does not let the hub keep its key")]
 )
 async def test_a_redis_that_does_not_let_replicas_talk_or_keep_a_key_is_told(
-    redis: RedisServer, monkeypatch: pytest.MonkeyPatch, rights: list[str], said: str
+    redis: RedisServer, rights: list[str], said: str
 ) -> None:
     admin = RedisPeers(redis.url)._channel.redis
     await admin.execute_command("ACL", "SETUSER", "mute", "on", ">of-mute", "+@all", *rights)
     await admin.aclose()
-    if said == "SUBSCRIBE":
-        monkeypatch.setattr(redis_channel, "START_TIMEOUT", 1.0)
     app = build_aggregator(config(a=lean()), redis_url=redis.url.replace(":of-redis@", "mute:of-mute@"))
+    timings = RedisTimings(subscribe_timeout=1.0 if said == "SUBSCRIBE" else PATIENCE)
+    app = quick_replica(app, timings=timings)
     with pytest.raises(SharedStateError, match=said):
         await app.run_http_async(port=0)
 
@@ -496,7 +481,7 @@ async def test_a_session_goes_on_at_other_replicas_that_have_the_same_key(hubs: 
     without_key = await hubs.one_more(config(a=lean()))
     async with without_key.browser(**client._headers({})) as http:
         assert (await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})).status_code == 404
-    admin = redis_connection.connect(redis.url)
+    admin = connect(redis.url)
     keys = [key async for key in admin.scan_iter("*session-*")]
     assert len(keys) == 2
     for key in keys:

@@ -16,11 +16,13 @@ needs_redis = pytest.mark.skipif(shutil.which("redis-server") is None, reason="n
 
 
 class RedisServer:
-    """It listens on a socket; with `port`, there too. `password` is what it asks for."""
+    """It listens on a socket; with `port`, there too. `password` is what it asks for. Its clients wait for as many
+    seconds as `timeout` says."""
 
-    def __init__(self, folder: Path, *, port: int = 0, password: str = "") -> None:
+    def __init__(self, folder: Path, *, port: int = 0, password: str = "", timeout: float | None = None) -> None:
         self._folder = folder
-        self.url = f"unix://{':' + password + '@' if password else ''}{folder}/redis.sock"
+        waiting = "" if timeout is None else f"?socket_timeout={timeout}&socket_connect_timeout={timeout}"
+        self.url = f"unix://{':' + password + '@' if password else ''}{folder}/redis.sock{waiting}"
         self._port = port
         self._password = password
         self._process: subprocess.Popen[bytes] | None = None
