@@ -44,7 +44,7 @@ from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.runtime import Runtime
 
 MOST_TASKS = 1000
-"""That one stream listens for."""
+"""Tasks that one stream listens for."""
 
 
 class ClientMessages:

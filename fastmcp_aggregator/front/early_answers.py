@@ -31,8 +31,8 @@ Keep = Callable[[str, Mapping[str, bytes]], None]
 
 
 def _is_unsettled(child: Child) -> bool:
-    """Whether what is listed of a child now is not what will be at the next start: it has left the lists for as long as
-    it fails, or is still to be listed. One that has never been up is not in the lists, then as now.
+    """True if the list of a child now is not that of the next start: it has left the lists for as long as it fails, or
+    is still to be listed. One that has never been up is not in the lists, then as now.
     """
     if child.catalogue is None:
         return not child.settled.is_set()

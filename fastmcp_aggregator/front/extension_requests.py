@@ -196,7 +196,7 @@ def require_header(caller: Caller, name: str) -> None:
 
 
 def _offers(table: RouteTable, child: Child, row: Method) -> bool:
-    """Whether a child, which is up and of which something was approved, has declared a method of an extension to the
+    """True if a child, which is up and of which something was approved, has declared a method of an extension to the
     present caller.
     """
     known = table.known_of(child)

@@ -52,7 +52,7 @@ class Handshakes:
         self._live_clients = live_clients
         self._own = own
         self._own_capabilities: Capabilities = {}
-        """What FastMCP has answered last."""
+        """The last capabilities of FastMCP."""
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Completes what FastMCP answers to a handshake; other requests are not touched."""
@@ -106,7 +106,7 @@ class Handshakes:
         return {**plain, **self.present(era)}
 
     def present(self, era: Era) -> dict[str, Any]:
-        """What depends on the children, of the answer to a handshake, as of now."""
+        """The parts of the answer to a handshake that depend on the children, as of now."""
         children = self._directory.children
         table = self._directory.table
         known = [Introduced(child.key, child.server.description, table.known_of(child)) for child in children]

@@ -52,7 +52,7 @@ def instructions_together(servers: Sequence[Introduced]) -> str:
 
 
 def _union(of_servers: Sequence[Capabilities]) -> dict[str, Any]:
-    """That a list changed, we tell for every server."""
+    """The capabilities together; that a list changed, we tell for every server."""
     together: dict[str, Any] = {}
     for capabilities in of_servers:
         for name, value in capabilities.items():

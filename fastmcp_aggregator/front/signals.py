@@ -58,7 +58,7 @@ def _on_hangup(stop: asyncio.Event, on_hangup: Callable[[], None], had_terminal:
 
 
 def _has_terminal() -> bool:
-    """Whether the process has a controlling terminal (POSIX.1-2017, XBD 11.1.3)."""
+    """True if the process has a controlling terminal (POSIX.1-2017, XBD 11.1.3)."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:

@@ -77,7 +77,7 @@ class CallerTable(RouteTable):
         yield from super().with_key(uri)
 
     def cache_hint(self, kind: Kind) -> CacheHint:
-        """What it may be kept for is not told by what only this principal sees: it is nobody else's, ever."""
+        """No hint: one principal's lists may be cached for nobody else."""
         return CacheHint()
 
     def unknown(self, kind: Kind, name: str) -> Route | None:
@@ -123,7 +123,7 @@ class CallerTable(RouteTable):
         return self._shared.find(kind, name) or super()._search(kind, name)
 
     def _has_rivals(self, child: Child, kind: Kind) -> bool:
-        """What all share comes first."""
+        """True: the parts that all share come first."""
         return True
 
     def _tools_of(self, child: Child) -> Iterator[Route]:

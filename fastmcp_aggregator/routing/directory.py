@@ -39,13 +39,13 @@ _MOST_TABLES = 1000
 
 
 class CallerLists(Protocol):
-    """What servers list to each principal, where that is not the same for all."""
+    """The lists of each principal, where servers do not list the same to all."""
 
     def caller(self) -> Hashable:
         """The principal whose request is served now; None: nobody has authenticated, or there is none."""
 
     def of(self, principal: Hashable) -> Mapping[str, Catalogue]:
-        """What is known of these servers, by their keys, as far as the principal has an account there."""
+        """The known catalogues of these servers, by key, as far as the principal has an account there."""
         ...
 
     async def known(self, children: Sequence[Child], timeout: float) -> None:
@@ -79,7 +79,7 @@ class Directory:
         self._keys: frozenset[str] = frozenset()
         """The keys of all servers, in the group or not."""
         self._first: frozenset[Child] = frozenset()
-        """Those that a strict start depends on; a child that comes later never ends the program."""
+        """Children that a strict start depends on; a child that comes later never ends the program."""
         self.shared: RouteTable | None = None
         """The routes as of now for whoever asks, if they are the same for all, and known."""
         self._table: RouteTable | None = None
@@ -93,7 +93,7 @@ class Directory:
         self._own_tables: OrderedDict[Hashable, RouteTable] = OrderedDict()
         self._opened_at: float | None = None
         self.is_ready = False
-        """Whether a list may have been answered; what changes earlier is part of the first one."""
+        """True once a list may have been answered; earlier changes are part of the first list."""
         self._startup_error: StartupError | None = None
         self.invalidated = asyncio.Event()
         """Set at each change of what may be listed; who waits for it clears it."""
@@ -126,7 +126,7 @@ class Directory:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether there may be more than what is here."""
+        """True if the hub may have more than the group."""
         return self._group is not None and not self._group.is_implied
 
     @property
@@ -164,7 +164,7 @@ class Directory:
 
     @property
     def is_same_for_all(self) -> bool:
-        """Whether all callers have the same table."""
+        """True if all callers have the same table."""
         return not self._own
 
     def table_of(self, principal: Hashable) -> RouteTable:
@@ -199,7 +199,7 @@ class Directory:
         return None if route is None or catalogue is None else catalogue.header_schemas.get(route.original)
 
     def searches_tools(self, default: bool) -> bool:
-        """Whether a search stands for the tools: as the group says, or else by default."""
+        """True if a search stands for the tools: as the group says, or else by default."""
         own = None if self._group is None else self._group.tool_search
         return default if own is None else own
 
@@ -224,7 +224,7 @@ class Directory:
 
     @property
     def can_list(self) -> bool:
-        """Whether `ready` would return at once."""
+        """True if `ready` would return at once."""
         return self.is_ready and self._startup_error is None and self.is_same_for_all
 
     async def route(self, kind: Kind, name: str) -> Route | None:
@@ -290,7 +290,7 @@ class Directory:
         return found
 
     def shows(self, uri: str, principal: Hashable = None) -> bool:
-        """Whether an address leads to a child now, for a principal."""
+        """True if an address leads to a child now, for a principal."""
         return self.table_of(principal).find_uri(uri) is not None
 
     async def _wait_for_children(self) -> None:
@@ -312,7 +312,7 @@ class Directory:
                     child.evidence.show(Shown.LATE)
 
     def _is_awaited(self, child: Child) -> bool:
-        """Whether lists wait for a child: strict, whatever is known of it; else if they have not done so in vain."""
+        """True if lists wait for a child: strict, always; else unless they have waited in vain."""
         is_unknown = child.catalogue is None and Shown.LATE not in child.evidence.shown
         return not child.settled.is_set() and (self._strict or is_unknown)
 
@@ -355,7 +355,7 @@ class Directory:
         return children if self._group is None else [child for child in children if child.key in self._group.servers]
 
     def _tools(self, catalogues: Mapping[str, Catalogue]) -> ToolFilter | None:
-        """What the group has of the tools, if these catalogues are used instead of those of the children."""
+        """The group's tools, if these catalogues are used instead of those of the children."""
         if self._group is None or not self._group.tools:
             return None
         if all(":" in tool or "*" in tool for tool in self._group.tools):  # then it does not matter what others offer
@@ -417,7 +417,7 @@ class Directory:
 
 
 def _differ(before: Mapping[str, Section], after: Mapping[str, Section], kind: Kind) -> bool:
-    """Whether clients see something else of a kind, whichever child it is that has a key."""
+    """True if clients see something else of a kind, whichever child it is that has a key."""
     old, new = ({key: section for key, section in each.items() if section.routes[kind]} for each in (before, after))
     return list(old) != list(new) or any(
         section is not old[key] and section.shown(kind) != old[key].shown(kind) for key, section in new.items()

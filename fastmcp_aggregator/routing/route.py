@@ -19,13 +19,13 @@ class Route:
     original: str
     component: Component
     renamed: str | None = None
-    """What we call it instead, before any prefix."""
+    """Our name for it, before any prefix."""
     publish: Publish = field(default=None, compare=False)
     """How the child's addresses are written for clients; None where they stay as they are."""
 
     @property
     def name(self) -> str:
-        """What its public name is made of."""
+        """Its name, without a prefix."""
         return self.original if self.renamed is None else self.renamed
 
 
@@ -41,7 +41,7 @@ class Routes(Sequence[Route]):
         self._made: dict[int, Route] = {}
 
     def names(self) -> list[str]:
-        """What each is called, without a prefix."""
+        """The names of routes, without a prefix."""
         id_field = self._id_field
         return [component[id_field] for component in self._components]
 

@@ -38,7 +38,7 @@ class Named(NamedTuple):
 
 
 class Section:
-    """What one child has in a table. `basis` is all that the routes follow from."""
+    """The share of one child in a table. `basis` is all that the routes follow from."""
 
     def __init__(
         self, key: str, basis: Any, routes: Mapping[Kind, Sequence[Route]], publish: Publish, *, prefix: bool
@@ -55,7 +55,7 @@ class Section:
         self._making: Making = {}
 
     def shown(self, kind: Kind) -> list[Any]:
-        """What clients see of a kind, to be compared."""
+        """The parts of a kind that clients see, to be compared."""
         return [(route.original, route.renamed, route.component) for route in self.routes[kind]]
 
     def place(self, kind: Kind, name: str) -> int | None:
@@ -93,7 +93,7 @@ class Section:
         return min((place for place in found if place is not None), default=None)
 
     def has_without_key(self, kind: Kind, name: str) -> bool:
-        """Whether something has this name or address, or is written so, and it does not carry the key."""
+        """True if something has this name or address, or is written so, and it does not carry the key."""
         if self.place(kind, name) is not None:
             return kind in NAMED or not self._prefix or is_without_key(name)
         return kind not in NAMED and not self._prefix and self.rewritten(kind, name) is not None
@@ -188,7 +188,7 @@ class Section:
         return places
 
     def _is_keyless(self, address: str, route: Route) -> bool:
-        """Whether it has an address that could carry the key, and does not."""
+        """True if it has an address that could carry the key, and does not."""
         return self._prefix and address == route.original
 
     def _address_of(self, route: Route) -> str:

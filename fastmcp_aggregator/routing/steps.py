@@ -1,4 +1,4 @@
-"""What is made in steps, between which others are served, and made once by all who ask for it meanwhile."""
+"""Values made in steps, between which other tasks run, and made once for all who ask meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 Making = dict[Hashable, Iterator[None]]
-"""What is being made, by its key."""
+"""The steps under way, by key."""
 
 
 def made_together(

@@ -140,7 +140,7 @@ class RouteTable:
         return None if found is not None and catalogue is not None and catalogue.withholds(found[1]) else found
 
     def catalogue_of(self, child: Child) -> Catalogue | None:
-        """What is known of what a child offers here."""
+        """The catalogue of a child, as far as it is known here."""
         return self._catalogues.get(child.key, child.catalogue)
 
     def known_of(self, child: Child) -> Catalogue | None:
@@ -185,7 +185,7 @@ class RouteTable:
         return text
 
     def has_text(self, kind: Kind, rule: NameRule, *, is_modern: bool, within: int) -> bool:
-        """Whether this is made, and has at most so many bytes."""
+        """True if this text is made, and has at most so many bytes."""
         text = self._texts.get((kind, rule, is_modern))
         return text is not None and len(memoryview(text)) <= within
 
@@ -245,7 +245,7 @@ class RouteTable:
             yield from self._section(child).routes[kind]
 
     def sections(self) -> dict[str, Section]:
-        """What is listed of each child, in order."""
+        """The listed routes of each child, in order."""
         return {child.key: self._section(child) for child in self._listed()}
 
     def owners(self, kind: Kind, name: str) -> list[str]:
@@ -261,7 +261,7 @@ class RouteTable:
         return [child.key for child in self._children if self._may_have_more(child, kind)]
 
     def named(self, kind: Kind, rule: NameRule) -> Iterator[tuple[str, Route]]:
-        """What is listed for a client, in order: the public name or URI, and the route that it leads to."""
+        """The list for a client, in order: the public name or URI, and its route."""
         return chain.from_iterable(pairs for _, pairs in self.named_of_each(kind, rule))
 
     def named_of_each(self, kind: Kind, rule: NameRule) -> Iterator[tuple[Child, list[tuple[str, Route]]]]:
@@ -406,7 +406,7 @@ class RouteTable:
         return range(len(named.pairs)) if self._has_rivals(child, kind) else named.doubtful
 
     def _has_rivals(self, child: Child, kind: Kind) -> bool:
-        """Whether others may have any of a child's names, because one key begins like the other."""
+        """True if others may have any of a child's names, because one key begins like the other."""
         if not self._prefix or kind not in NAMED:
             return not self._prefix and len(self._children) > 1
         return child.key in self._rivals
@@ -440,12 +440,12 @@ class RouteTable:
         return self._section(self._children[best[1]]).routes[kind][best[2]]
 
     def begins_like_another(self, name: str, child: Child) -> bool:
-        """Whether a name begins with a key that is longer than this child's, be its server here or not."""
+        """True if a name begins with a key that is longer than this child's, be its server here or not."""
         start = loose(name[:KEY_HEAD])
         return any(start[:end] in self._heads for end in range(len(_head_of(child.key)) + 1, len(start) + 1))
 
     def _is_open(self, kind: Kind, name: str, best: Claim, claimants: Sequence[Child]) -> bool:
-        """Whether something of a child of which it is not known what it offers may have the name with as much right."""
+        """True if a child whose offer is unknown may have the name with as much right."""
         level, place, _ = best
         others = (child for child in claimants if self._places[child.key] != place and self._may_have_more(child, kind))
         return any(self._least_level(child, name) <= level for child in others)
@@ -502,7 +502,7 @@ class RouteTable:
         return 1 if is_shown else _UNDERSTOOD
 
     def _is_kept_back(self, kind: Kind, route: Route) -> bool:
-        """Whether a name without a prefix may belong to a child before this one."""
+        """True if a name without a prefix may belong to a child before this one."""
         if self._prefix:
             return False
         place = self._places[route.child.key]
@@ -531,7 +531,7 @@ class RouteTable:
         return frozenset(name for name in in_group if name not in hidden)
 
     def _section(self, child: Child) -> Section:
-        """What a child has here, made when it is looked at first."""
+        """The section of a child, made at the first look."""
         section = self._sections.get(child.key)
         if section is None:
             tools = None if self._tools is None else self._tools.basis
@@ -571,13 +571,13 @@ class RouteTable:
         return fits_any((template["uriTemplate"] for template in templates), uri, otherwise=False)
 
     def _may_have_more(self, child: Child, kind: Kind) -> bool:
-        """Whether nobody knows what a child offers of a kind: it has never been listed, or not of this kind."""
+        """True if the offer of a child of a kind is unknown: it has never been listed, or not of this kind."""
         catalogue = self.catalogue_of(child)
         return catalogue is None or catalogue.left_out.get(kind, frozenset()) is None
 
 
 def _head_of(key: str) -> str:
-    """What each spelling with a server's key begins with, as the strictest client writes it."""
+    """The prefix of each spelling with a server's key, as the strictest client writes it."""
     return loose(f"{key}_")[:KEY_HEAD]
 
 

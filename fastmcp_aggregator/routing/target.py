@@ -28,9 +28,9 @@ class Target:
     """A tool's input schema, as the child lists it."""
     publish_result: Callable[[Result, Publish], Result] = as_it_came
     is_resource: bool = False
-    """Whether errors may name the child's address."""
+    """True if errors may name the child's address."""
     addressed: str | None = None
     """The part of the result that may have addresses."""
     is_app_page: bool = False
     mirrors_headers: bool = False
-    """Whether arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243), as far as its table knows."""
+    """True if arguments of a tool stand in HTTP headers, too (2026-07-28, SEP-2243), as far as its table knows."""

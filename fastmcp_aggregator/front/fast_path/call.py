@@ -38,7 +38,7 @@ class Origin(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether `answer` can write without waiting."""
+        """True if `answer` can write without waiting."""
         ...
 
     def encoded(self, result: Result) -> bytes:
@@ -86,18 +86,18 @@ class FastCall:
         self.admission: Admission | None = None
         """The policies', if there are any."""
         self.refusal: MCPError | None = None
-        """What the full path is to answer: a policy broke, or it is refused and there is no room for that here."""
+        """The refusal that the full path answers: a policy broke, or there is no room for it here."""
         self.started: StartedRequest | None = None
         self.taken_over = ""
         """Why the full path is to serve the call, once it is."""
         self.key: Hashable = None
-        """What another request can cancel it by, if any can."""
+        """The key by which another request can cancel it, if any can."""
         self.origin = origin
         self._in_flight = in_flight
         self._stamp = stamp
         self._on_end = on_end
         self.is_over = False
-        """Whether the fast path has no more to do with it."""
+        """True once the fast path has no more to do with it."""
 
     # What the child is told of the caller, and the caller of the child.
 
@@ -244,8 +244,8 @@ class Unusual(Exception):
 
 
 def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, is_long: bool) -> dict[str, Any]:
-    """What a client of the caller's era gets of a result, whose parts are decoded as far as somebody looks at them (of
-    a remote server's all are).
+    """A result for a client of the caller's era. Its parts are decoded as far as somebody looks at them; of a remote
+    server's result, all are.
 
     Raises:
         Unusual: the full path refuses it, or goes on with it.
@@ -276,7 +276,7 @@ def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, 
 
 
 def _may_address(text: bytes) -> bool:
-    """Whether a part of a result may have addresses of resources; letters can be escaped."""
+    """True if a part of a result may have addresses of resources; letters can be escaped."""
     return b'"resource' in text or b"\\u006" in text or b"\\u007" in text
 
 

@@ -157,7 +157,7 @@ class FastEndpoint:
         return Exchange(self._fast_path, sender, session_id, HeldSession(session, asyncio.get_running_loop()))
 
     def _is_let_in(self, scope: Scope) -> bool:
-        """Whether FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
+        """True if FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
         if self._scopes is None:
             return True
         is_known = isinstance(scope.get("user"), AuthenticatedUser)
@@ -172,7 +172,7 @@ class Exchange:
     answer_timeout = ANSWER_TIMEOUT
     _request_id: Raw
     _then: Callable[[], None] | None = None
-    """What is done once the response is sent."""
+    """Called once the response is sent."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Exchange:
         await send({"type": "http.response.body"})
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those of its response that are its own."""
+        """The headers of its response that are its own."""
         return [] if self._session_id is None else [(b"mcp-session-id", self._session_id.encode("latin-1"))]
 
     def close(self) -> None:
@@ -267,8 +267,9 @@ class Exchange:
 
 
 class Reply:
-    """What a request's task waits for. The task goes on as soon as it is given, and not in the next turn of the event
-    loop: it is what asyncio takes for a future (`asyncio.isfuture`), whose callbacks come in a turn of their own.
+    """The reply that a request's task waits for. The task goes on as soon as it is given, and not in the next turn of
+    the event loop: it is what asyncio takes for a future (`asyncio.isfuture`), whose callbacks come in a turn of their
+    own.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_is_cancelled", "_is_done", "_loop", "_response", "_waiter")
@@ -361,7 +362,7 @@ def json_request(method: str, body: bytes, request_id: str) -> raw_json.RequestL
 
 
 def _plain_headers(scope: Scope) -> dict[str, str]:
-    """Those of its headers that are the protocol's, by name.
+    """The protocol's headers of a request, by name.
 
     Raises:
         Declined: they say something unusual, or the transport may not take a request with them.
@@ -384,5 +385,5 @@ def _plain_headers(scope: Scope) -> dict[str, str]:
 
 @lru_cache(maxsize=100)
 def _is_accepted(accept: bytes) -> bool:
-    """Whether a client takes what the transport may answer with: JSON and event streams."""
+    """True if a client takes both kinds of response of the transport: JSON and event streams."""
     return all(check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]})))

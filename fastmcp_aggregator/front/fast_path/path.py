@@ -80,8 +80,8 @@ Encoded = Callable[[Result], bytes]
 
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
 class Sender:
-    """Who has sent a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol, by
-    lower-case name.
+    """The sender of a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol,
+    by lower-case name.
     """
 
     connection: Connection
@@ -106,7 +106,7 @@ class Talkers:
         """Of each component, how many of its calls are still left to the full path, and how many were, last time."""
 
     def is_left(self, component: Hashable) -> bool:
-        """Whether the full path is to serve a call that is to be made now."""
+        """True if the full path is to serve a call that is to be made now."""
         left, of = self.known.get(component, (0, 0))
         if not left:
             return False
@@ -153,10 +153,10 @@ class FastPath:
         self._next_look, self._is_traced = -math.inf, False
 
     def is_left(self, request: raw_json.RequestLine) -> bool:
-        """Whether a request is left to the full path at once; not to be asked where no talkers are known.
+        """True if a request is left to the full path at once; not to be asked where no talkers are known.
 
         Raises:
-            Malformed: what it calls cannot be read.
+            Malformed: the name of its component cannot be read.
         """
         if request.method not in CALLS:
             return False
@@ -279,7 +279,7 @@ class FastPath:
 
     @cached_property
     def _stamp(self) -> Raw:
-        """What is said of this server in each result."""
+        """The description of this server in each result."""
         return Raw(raw_json.encode(self._server_info()))
 
     def cancel(self, connection: Connection, request_id: RequestId) -> None:
@@ -339,7 +339,7 @@ class FastPath:
         return fast
 
     def _cancellation_key(self, request_id: RequestId, sender: Sender) -> Hashable:
-        """What another request of its session can cancel a call by; None: none can."""
+        """The key by which another request of its session can cancel a call; None: none can."""
         if sender.scope is None or sender.is_modern:
             return None
         key = sender.connection, coerce_request_id(request_id)
@@ -421,7 +421,7 @@ class TakesTurns(Exception):
 
 
 def _component(method: str, params: Mapping[str, Any]) -> Hashable:
-    """What is called, as the client names it; what has long names is one."""
+    """The called component, as the client names it; all with long names are one."""
     named = params.get(CALLS[method])
     if isinstance(named, Raw):
         named = raw_json.decode(named)
@@ -444,7 +444,7 @@ def _known_params(raw: Mapping[str, Raw]) -> dict[str, Any]:
 
 
 def _meta_of(raw: Mapping[str, Raw]) -> dict[str, Any]:
-    """What is said of the caller."""
+    """The `_meta` of a request."""
     meta = raw_json.decode(raw["_meta"]) if "_meta" in raw else {}
     if not isinstance(meta, dict):
         raise Declined("params")

@@ -56,7 +56,7 @@ class PipeFront:
         self._connection: Connection | None = None
         self._is_modern = False
         self.calls: dict[RequestId, FastCall] = {}
-        """Those that are on the fast path."""
+        """The calls on the fast path."""
         self._taken_over: dict[RequestId, FastCall] = {}
         self._lists: dict[RequestId, tuple[_Line, asyncio.Task[None]]] = {}
         """Requests for lists that take several turns."""
@@ -74,7 +74,7 @@ class PipeFront:
         return None if self._connection is None else Sender(self._connection, is_modern=self._is_modern)
 
     def take(self, line: bytes) -> bool:
-        """Whether the fast path serves the request on this line."""
+        """True if the fast path serves the request on this line."""
         connection = self._connection
         if b'"method"' not in line:
             return False  # an answer
@@ -113,7 +113,7 @@ class PipeFront:
         return True
 
     def _reply(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> bool:
-        """Whether a request is answered that needs no child, now or after some turns."""
+        """True if a request is answered that needs no child, now or after some turns."""
         try:
             result = self._path.reply(request, sender)
         except TakesTurns:

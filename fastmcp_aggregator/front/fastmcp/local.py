@@ -27,32 +27,32 @@ class LocalComponents:
 
     @property
     def bypass_allowed(self) -> bool:
-        """Whether the children's components are served as they are: no middleware, and no transform but our views."""
+        """True if the children's components are served as they are: no middleware, and no transform but our views."""
         views = self._views.transforms
         return not self._app.middleware and all(map(views.__contains__, transforms_of(self._app)))
 
     @property
     def has_views(self) -> bool:
-        """Whether there are tools that show what the children have in another way."""
+        """True if there are tools that show the children's components in another way."""
         return self._views.are_on
 
     @property
     def is_searching(self) -> bool:
-        """Whether tools are found by a search, and called through a tool of ours."""
+        """True if tools are found by a search, and called through a tool of ours."""
         return self._views.search.is_on and self.bypass_allowed
 
     @property
     def is_empty(self) -> bool:
-        """Whether the children's components are all there is, as they are, apart from views."""
+        """True if the children's components are all there is, as they are, apart from views."""
         others = len(self._app.providers) > _OF_EVERY_AGGREGATOR or components_of(self._app.local_provider)
         return self.bypass_allowed and not others
 
     def has_none_of(self, kind: Kind) -> bool:
-        """Whether the children's components of this kind are all there is."""
+        """True if the children's components of this kind are all there is."""
         return self.is_empty and not (kind is Kind.TOOL and self.has_views)
 
     def forwarded(self, tool: str, arguments: Any) -> tuple[Kind, str] | None:
-        """What a call of one of our views asks for in the end, also by way of another view."""
+        """The request that a call of one of our views makes in the end, also by way of another view."""
         named = self._views.forwarding.get(tool)
         if named is None or not isinstance(arguments, dict):
             return None
@@ -64,7 +64,7 @@ class LocalComponents:
         return inner or (kind, name)
 
     async def has(self, kind: Kind, name: str) -> bool:
-        """Whether FastMCP has a component of this name; to be asked for names that are no child's."""
+        """True if FastMCP has a component of this name; to be asked for names that are no child's."""
         return not self.has_none_of(kind) and await self._find(kind, name) is not None
 
     async def _find(self, kind: Kind, name: str) -> Any:

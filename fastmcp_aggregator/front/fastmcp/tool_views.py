@@ -88,11 +88,11 @@ class ToolSearch(BM25SearchTransform):
         self._clients = clients
         self._found = FoundTools()
         self.has_others: Callable[[], bool] = lambda: True
-        """Whether there may be other tools than those of the children."""
+        """True if there may be other tools than those of the children."""
 
     @property
     def is_on(self) -> bool:
-        """Whether clients see the search."""
+        """True if clients see the search."""
         return self._directory.searches_tools(self._default)
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
@@ -151,7 +151,7 @@ class ToolSearch(BM25SearchTransform):
             await self._clients.tell(client, frozenset({Kind.TOOL}))
 
     def _nothing_fits(self, nearest: Sequence[ListedTool]) -> str:
-        """What a model is told that may search for something else."""
+        """The answer to a model whose search found nothing, so that it searches for something else."""
         keys = [child.key for child in self._directory.children]
         named = ", ".join(keys[:_MOST_NAMED]) + (", …" if len(keys) > _MOST_NAMED else "")
         advice = f"Try other words for what the tool does; the servers are: {named}"
@@ -200,7 +200,7 @@ class ToolSearch(BM25SearchTransform):
         return await context.fastmcp.call_tool(name, arguments)
 
     async def _is_known(self, context: Context, name: str) -> bool:
-        """Whether it is a tool of the app's own. The search does not call itself."""
+        """True if it is a tool of the app's own. The search does not call itself."""
         if name in (SEARCH_TOOLS, CALL_TOOL):
             return False
         return any(tool.name == name for tool in await self.get_tool_catalog(context))
@@ -233,7 +233,7 @@ class Forwarding(Transform):
     def __init__(self, view: PromptsAsTools | ResourcesAsTools) -> None:
         self._view = view
         self.kind_of = _FORWARDING[type(view)]
-        """Which of the tools ask for what: of which kind, and in which argument it is named."""
+        """By tool, the kind of component that it asks for, and the argument with its name."""
         self._made: dict[str, Tool] = {}
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
@@ -259,18 +259,18 @@ class ToolViews:
         if settings.resources_as_tools:
             self._others.append(Forwarding(ResourcesAsTools(app)))
         self.transforms: list[Transform] = [self.search, *self._others]
-        """What they are to FastMCP."""
+        """The views, as FastMCP's transforms."""
         for transform in self.transforms:
             app.add_transform(transform)
 
     @property
     def are_on(self) -> bool:
-        """Whether clients see other tools than those of the children."""
+        """True if clients see other tools than those of the children."""
         return bool(self._others) or self.search.is_on
 
     @property
     def forwarding(self) -> dict[str, tuple[Kind, str]]:
-        """Which of our tools ask for something else in their turn: of which kind, and in which argument it is named."""
+        """By tool of ours that asks for a component in its turn: the kind, and the argument with its name."""
         found = {CALL_TOOL: (Kind.TOOL, "name")} if self.search.is_on else {}
         for view in self._others:
             found |= view.kind_of

@@ -46,7 +46,7 @@ _RETRY_MS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpParts:
-    """What the layers of one virtual server's app need."""
+    """The parts that the layers of one virtual server's app need."""
 
     settings: AggregatorSettings
     group_id: str
@@ -58,7 +58,7 @@ class HttpParts:
     policies: Policies
     changes: Changes
     shared: Vault | None = None
-    """What replicas share of sessions."""
+    """The sessions that replicas share."""
 
     def options(self, given: dict[str, Any]) -> dict[str, Any]:
         """Complete the options for FastMCP's `http_app`; what is given wins."""
@@ -76,12 +76,12 @@ class HttpParts:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What only the outermost app has; a group's app inside of the hub's stands behind those of the hub."""
+    """Layers of the outermost app alone; a group's app inside of the hub's stands behind those of the hub."""
 
     host_guard: Mapping[str, Any] | None
     """The options of FastMCP's check of Host and Origin; None if that is off."""
     groups: Sequence[Middleware]
-    """What hands requests on to the apps of other groups; empty without any."""
+    """The layer that hands requests on to the apps of other groups; empty without any."""
 
 
 def stack_of(
@@ -173,7 +173,7 @@ def _checked(
 
 
 def _can_be_short(options: dict[str, Any]) -> bool:
-    """Whether plain calls may be answered before they reach the transport: nobody is to see them there."""
+    """True if plain calls may be answered before they reach the transport: nobody is to see them there."""
     is_usual = isinstance(options.get("event_store"), KeptEvents | None) and not options.get("middleware")
     return is_usual and not options.get("stateless_http") and not options.get("json_response")
 

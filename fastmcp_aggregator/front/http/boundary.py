@@ -49,7 +49,7 @@ from fastmcp_aggregator.protocol.long_texts import LongResult
 
 
 class EndableWork:
-    """What is done for a request, in its task, until somebody else ends it; that is not seen outside of it."""
+    """Work for a request, in its task, until somebody else ends it; that is not seen outside of it."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -88,7 +88,7 @@ class Drain:
         self._app = app
         self._answering: set[EndableWork] = set()
         self._awaited: set[EndableWork] = set()
-        """Those among them that finish by themselves."""
+        """Requests among them that finish by themselves."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_leaving = False
@@ -256,7 +256,7 @@ class Lane:
             await self.wait(holder)
 
     def begin(self) -> bool:
-        """Whether one may begin in this turn; then it counts."""
+        """True if one may begin in this turn; then it counts."""
         if not self.begun:
             self._loop = asyncio.get_running_loop()
             self._room, self._turn_began = self._most_if_short, self._loop.time()

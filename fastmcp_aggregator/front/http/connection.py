@@ -85,7 +85,7 @@ class Body:
         self._receive = receive
         self._has_room = has_room
         self.messages: deque[Message] = deque()
-        """Those that have come, and nobody has received."""
+        """Messages that nobody has received yet."""
         self.size = 0
         """Bytes that have come, and for which there was room."""
 
@@ -265,7 +265,7 @@ class _Connection:
         self._is_closed = False
 
     async def receive(self) -> Message:
-        """What ASGI's `receive` gives; once the body is read, that is the end of the connection."""
+        """The next message of ASGI's `receive`; once the body is read, that is the end of the connection."""
         if self._is_closed:
             return {"type": "http.disconnect"}
         if self._watching is not None:

@@ -1,6 +1,4 @@
-"""What kind of request has come to the MCP endpoints of an app: told from its route and its content, never from what
-nobody checks.
-"""
+"""The kinds of request at the MCP endpoints of an app, told from route and content, never from what nobody checks."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class Head:
         self.first = dict(reversed([*fields]))
         """Of each name, the first value."""
         self.has_repeated = len(self.first) < len(fields)
-        """Whether a name is there twice."""
+        """True if a name is there twice."""
 
 
 def head_of(scope: Scope) -> Head:
@@ -49,7 +47,7 @@ def head_of(scope: Scope) -> Head:
 
 
 class RequestKind(Enum):
-    """What a request asks for."""
+    """The purpose of a request."""
 
     WORK = auto()
     OPENING = auto()
@@ -68,7 +66,7 @@ class Endpoints:
     messages: str
 
     def kind_of(self, scope: Scope, content: bytes) -> tuple[RequestKind, tuple[bytes, RequestId] | None]:
-        """What a request with this body asks for; of one in a session of the transport, that session and its id."""
+        """The purpose of a request with this body; of one in a session of the transport, that session and its id."""
         path, headers = route_path(scope), head_of(scope).first
         is_mcp, session = path == self.mcp, headers.get(SESSION_ID)
         if (path == self.messages or (is_mcp and session is not None)) and not _may_be_request(content):
@@ -84,7 +82,7 @@ class Endpoints:
         return RequestKind.WORK, None if request_id is None else (session, request_id)
 
     def is_of_session(self, scope: Scope) -> bool:
-        """Whether a request brings a message into a session: what is no JSON-RPC request there asks for no work.
+        """True if a request brings a message into a session: anything there but a JSON-RPC request asks for no work.
 
         The session's own endpoint checks that it exists and whose it is.
         """
@@ -92,22 +90,22 @@ class Endpoints:
         return path == self.messages or (path == self.mcp and SESSION_ID in head_of(scope).first)
 
     def session_of(self, scope: Scope) -> bytes:
-        """What names the session into which a request brings a message."""
+        """The name of the session into which a request brings a message."""
         found: bytes = head_of(scope).first.get(SESSION_ID) or scope["query_string"]
         return found
 
     def is_handshake(self, content: bytes) -> bool:
-        """Whether a body is a handshake. Where there are no sessions, others come without one, too."""
+        """True if a body is a handshake. Where there are no sessions, others come without one, too."""
         return _method_of(content) in (None, "initialize")
 
     def may_listen(self, scope: Scope) -> bool:
-        """Whether a GET may open a stream that only listens, as those of the MCP endpoint and below it do."""
+        """True if a GET may open a stream that only listens, as at the MCP endpoint and below it."""
         path = route_path(scope)
         return path == self.mcp or path.startswith((f"{self.mcp.rstrip('/')}/", "/dashboard/"))
 
 
 def _may_be_request(content: bytes) -> bool:
-    """Whether a body may be a JSON-RPC request; false only if it is something else for certain.
+    """True if a body may be a JSON-RPC request; false only if it is something else for certain.
 
     Names may be written with escapes, and UTF-16 and UTF-32, which are read too, have NULs.
     """
@@ -122,7 +120,7 @@ def _id_of(content: bytes) -> RequestId | None:
 
 
 def _is_modern(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the SDK takes a request for one of 2026-07-28 or later."""
+    """True if the SDK takes a request for one of 2026-07-28 or later."""
     version = headers.get(b"mcp-protocol-version")
     return version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
 

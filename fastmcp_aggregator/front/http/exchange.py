@@ -31,7 +31,7 @@ ENVELOPE: Mapping[str, Any] = {
     CLIENT_INFO_META_KEY: _CLIENT,
     CLIENT_CAPABILITIES_META_KEY: {},
 }
-"""What such a program does not say of itself."""
+"""The fields of a message that such a program does not send."""
 
 REQUEST_ID = "X-Request-Id"
 """The header with the id of a request, in which it may bring one, and gets it back."""

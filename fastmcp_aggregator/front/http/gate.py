@@ -73,7 +73,7 @@ _BESIDES = {RequestKind.OPENING: 0.002, RequestKind.MESSAGE: 0.001}
 _SIGNS_OF_LIFE = ("/health", "/ready")
 """Paths that are asked for by who would end the program if they were answered late."""
 _OPENING_BYTES = 64 * 1024
-"""What opens a session is no longer than this: the session keeps what its client says of itself."""
+"""The longest body that opens a session: the session keeps the client's description of itself."""
 _SURE = 0.25
 """Seconds that one request is charged for in any case; of more, what the processor has worked meanwhile: a machine that
 stands still is not the request's doing.
@@ -96,8 +96,8 @@ ON_LISTENING = "fastmcp_aggregator.on_listening"
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What the gate lets through: requests, bytes, sessions and as many streams that only listen, and the seconds that
-    a body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come. Beside it,
+    """The limits of the gate: requests, bytes, sessions and as many streams that only listen, and the seconds that a
+    body may take to come, and then a turn. `body_grace` are those in which nothing of a body has to come. Beside it,
     connections, and bytes that clients do not read.
     """
 
@@ -112,7 +112,7 @@ class GateLimits:
 
 
 class _Account:
-    """What one caller owes."""
+    """The debt of one caller."""
 
     __slots__ = ("as_of", "average", "owed")
 
@@ -189,7 +189,7 @@ class PacedRequest:
 
 
 class Charged:
-    """What awaits the work for a request, and charges it for each step that it takes."""
+    """A wrapper that awaits the work for a request, and charges each step of it."""
 
     __slots__ = ("_request", "_work")
 
@@ -471,12 +471,12 @@ class Gate:
         await reject(scope, receive, send, reason)
 
     def _is_let_in(self, scope: Scope) -> bool:
-        """Whether authentication, where there is any, has let the request in; if not, the app will refuse it."""
+        """True if authentication, where there is any, has let the request in; if not, the app will refuse it."""
         return not self._has_auth or bool(getattr(scope.get("user"), "is_authenticated", False))
 
 
 def is_look(scope: Scope) -> bool:
-    """Whether a GET asks for a sign of life."""
+    """True if a GET is a liveness probe."""
     return route_path(scope) in _SIGNS_OF_LIFE
 
 
@@ -484,7 +484,7 @@ def _ignore() -> None: ...
 
 
 def _holder_of(scope: Scope) -> Holder:
-    """Whose share an HTTP request takes: who has authenticated, with whatever key, or else its client's address."""
+    """The holder that an HTTP request counts for: its principal, with whatever key, or else its client's address."""
     token = access_token_of(scope) if "user" in scope else None
     if token is not None:
         return principal_of(token).bare

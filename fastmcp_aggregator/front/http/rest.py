@@ -36,7 +36,7 @@ from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS, PROMPTS_GET, TO
 from fastmcp_aggregator.routing.directory import Directory
 
 JSON_METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
-"""What can be asked for."""
+"""The methods of the JSON API."""
 _LONG = 256 * 1024
 """Bytes of a body that takes milliseconds to parse."""
 _LONGEST_WAIT = 1e9
@@ -44,7 +44,7 @@ _LONGEST_WAIT = 1e9
 _STATUS = {SERVER_UNAVAILABLE: 503, TOO_MANY_CALLS: 429}
 _NAMED = {TOOLS_CALL.name: Kind.TOOL, PROMPTS_GET.name: Kind.PROMPT}
 _MISNAMED = frozenset({"args", "argument", "input", "inputs", "params", "parameters"})
-"""What a program that speaks no MCP may call `arguments`."""
+"""Names that a program that speaks no MCP may give to `arguments`."""
 
 
 class _NotJson(MCPError):
@@ -98,7 +98,7 @@ async def _answer(app: FastMCP[Any], directory: Directory, method: str, request:
 
 
 def misnamed(method: str, params: Mapping[str, Any]) -> str | None:
-    """What was meant to be `arguments`, without which the call would go as if it had none."""
+    """The parameter that was meant to be `arguments`, without which the call would go as if it had none."""
     if method not in _NAMED or "arguments" in params:
         return None
     return next((name for name in params if name in _MISNAMED), None)

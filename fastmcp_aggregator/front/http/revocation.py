@@ -126,7 +126,7 @@ def _end_at(moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
 
 
 def _ending_stream(scope: Scope, expires_at: int, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
-    """What is done when a request turns out to open a stream that only listens: it ends when its token runs out."""
+    """A callback for a request that turns out to open a stream that only listens: it ends when its token runs out."""
     outer: Callable[[], None] | None = scope.get(ON_LISTENING)
 
     def on_listening() -> None:

@@ -61,7 +61,7 @@ _WRONG_KEY = json.dumps({"error": "invalid_token", "error_description": _WHY_WRO
 _WHAT_TO_SEND = "credentials are missing: send `X-API-Key: KEY`, or `Authorization: Bearer` with a key or a token"
 _NOTHING_SENT = json.dumps({"error": "unauthorized", "error_description": _WHAT_TO_SEND}).encode()
 _EXPOSED = ("mcp-session-id", "mcp-protocol-version", "retry-after", "www-authenticate")
-"""What pages may read of the headers of an answer, besides those that they always may."""
+"""Response headers that pages may read, besides those that they always may."""
 
 
 def guarded_route(path: str, handler: Handler, auth: Any, *, methods: Sequence[str] = ("GET",)) -> Route:
@@ -153,7 +153,9 @@ class HostGuard:
             self._on_failure(_address(scope), scope["path"], _why_misdirected(scope))
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What FastMCP's check has let in. It takes what follows an address in brackets for a part of that."""
+        """Pass on a request that FastMCP's check has let in. It takes what follows an address in brackets for a part of
+        that.
+        """
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1:  # RFC 9112, 3.2
             await PlainTextResponse("Bad Request: several Hosts", status_code=400)(scope, receive, send)
@@ -199,7 +201,7 @@ def _host_of(scope: Scope) -> tuple[bytes, tuple[Any, ...]] | None:
 
 
 def _is_of_no_other_page(scope: Scope) -> bool:
-    """Whether no page of another origin has a browser ask, unless by leading there: for images, scripts and frames it
+    """True if no page of another origin has a browser ask, unless by leading there: for images, scripts and frames it
     tells no Origin, but that (Fetch Metadata).
     """
     told = dict(scope["headers"])
@@ -218,7 +220,7 @@ def _origin(text: str) -> tuple[str, str, int] | None:
 
 
 def is_json(scope: Scope) -> bool:
-    """Whether a request says that its body is JSON: a web page of another origin cannot, without being asked first."""
+    """True if a request says that its body is JSON: a web page of another origin cannot, without being asked first."""
     given = [value for name, value in scope["headers"] if name == b"content-type"]
     return len(given) == 1 and given[0].partition(b";")[0].strip().lower() == b"application/json"
 
@@ -337,7 +339,7 @@ class AuthenticationFailures:
 
 
 def _has_key(scope: Scope) -> bool:
-    """Whether the credentials of a request are, or are meant to be, an API key."""
+    """True if the credentials of a request are, or are meant to be, an API key."""
     mark = KEY_PREFIX.encode()
     return any(
         name == b"x-api-key" or (name == b"authorization" and value.partition(b" ")[2].strip().startswith(mark))
@@ -352,7 +354,7 @@ def _body_of(status: int, reason: str, scope: Scope) -> bytes | None:
 
 
 def _headers_of(body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those of FastMCP's answer, for another body."""
+    """The headers of FastMCP's answer, for another body."""
     others = [(name, value) for name, value in headers if name not in (b"content-length", b"content-type")]
     if body is _WRONG_KEY:
         why = b'error_description="%s"' % _WHY_WRONG.encode()
@@ -361,7 +363,7 @@ def _headers_of(body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> list[tup
 
 
 def is_known(scope: Scope) -> bool:
-    """Whether who sends a request has authenticated."""
+    """True if the sender of a request has authenticated."""
     return bool(getattr(scope.get("user"), "is_authenticated", False))
 
 
@@ -371,7 +373,7 @@ def _address(scope: Scope) -> str:
 
 
 def _whose(scope: Scope) -> Holder:
-    """Who is to answer for a request that is refused: who has authenticated, or else its client's address."""
+    """The holder of a refused request: its principal, or else its client's address."""
     return principal_in(scope).bare if is_known(scope) else network_of(_address(scope))
 
 

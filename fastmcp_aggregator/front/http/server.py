@@ -64,9 +64,9 @@ _HEAD_END = b"\r\n\r\n"
 _PER_TURN = 16 * 1024
 """Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
 _OF_HEAD = 512
-"""What a head costs beside its bytes, in bytes."""
+"""The cost of a head beside its bytes, in bytes."""
 _OF_LINE = 10
-"""What a line costs: a chunk of a body has two."""
+"""The cost of a line: a chunk of a body has two."""
 _MANY_LINES = 1024
 """In what is parsed in a turn: chunks of few bytes, or others as short."""
 _PIECE = 4 * 1024
@@ -105,7 +105,7 @@ class Reads:
         return asyncio.get_running_loop()
 
     def take(self, data: bytes) -> bool:
-        """Whether this may be parsed at once; then it counts."""
+        """True if this may be parsed at once; then it counts."""
         if self._spent >= _PER_TURN:
             return False
         if not self._spent:
@@ -138,7 +138,7 @@ class Reads:
 
 
 def _cost(data: bytes) -> int:
-    """What it takes to parse it, in bytes; those of bodies take little."""
+    """The cost of parsing it, in bytes; those of bodies cost little."""
     data = data[:_PER_TURN]
     return 1 + len(data) + data.count(_HEAD_END) * _OF_HEAD + data.count(b"\n") * _OF_LINE
 
@@ -152,7 +152,7 @@ class ClientConnection(HttpToolsProtocol):
     holder: Holder = None
     is_lost = False
     is_new = True
-    """Whether nothing was answered on it yet."""
+    """True until something was answered on it."""
     _turn: asyncio.Future[None] | None = None
     """Of a request that waits to be refused."""
     _overhead = 0
@@ -160,9 +160,9 @@ class ClientConnection(HttpToolsProtocol):
     _parts = 0
     """Of bodies, among what was parsed last, and pieces of that."""
     _is_stalled = False
-    """Whether what is held waits for answers, not for its turn."""
+    """True if the held bytes wait for answers, not for their turn."""
     held = b""
-    """What has come and is not parsed yet."""
+    """Bytes received and not parsed yet."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ class ClientConnection(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether all its requests are answered, and nothing waits to be parsed."""
+        """True if all its requests are answered, and nothing waits to be parsed."""
         last: RequestResponseCycle | None = self.cycle
         return (last is None or last.response_complete) and not self.pipeline and not self.held
 
@@ -410,7 +410,7 @@ async def _send(cycle: RequestResponseCycle, transport: _Transport, message: Mes
 
 
 class _LostConnection:
-    """What a request that is still served finds in place of its connection."""
+    """A stand-in for the connection of a request that is still served."""
 
     is_lost = True
 
@@ -500,7 +500,7 @@ async def _sweep(connections: Connections) -> None:
 
 
 _ACCEPTS = sys.platform == "linux"
-"""Whether we accept the connections, not asyncio."""
+"""True if we accept the connections, not asyncio."""
 
 
 class _Server(uvicorn.Server):
@@ -528,7 +528,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def close_listeners(self) -> None:
-        """Who connects from now on is refused; not only when the server has ended."""
+        """Refuse new connections from now on; not only when the server has ended."""
         if _ACCEPTS:
             self._arrivals.close_listener()
         for listening in self.servers:
@@ -620,7 +620,7 @@ async def serve_http(
 
 
 def _address_of(host: str, proxies: Collection[str]) -> Holder:
-    """Whose share of the connections one of a host takes; a proxy's is nobody's."""
+    """The address that a connection of a host counts for; None for a proxy."""
     return None if is_one_of(host, proxies) else network_of(host)
 
 

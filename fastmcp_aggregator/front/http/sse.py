@@ -111,7 +111,7 @@ class _Session:
         return over
 
     async def events(self, endpoint: str) -> AsyncIterator[dict[str, str] | bytes]:
-        """What is sent on the stream. When the next event is asked for, the one before has been sent."""
+        """The events of the stream. When the next event is asked for, the one before has been sent."""
         yield {"event": "endpoint", "data": f"{endpoint}?session_id={self.id}"}
         async for item in self._outgoing:
             yield b"event: message\ndata: " + encode(item.message) + b"\n"

@@ -47,7 +47,7 @@ class Conversation:
         """`refuse` sends an error; `on_replayed` is told when a request that was answered before was served again."""
         self.client_left = False
         self.is_cut_off = False
-        """Whether what is not answered yet is not waited for any longer."""
+        """True once open requests are not waited for any longer."""
         self.first: JSONRPCRequest | None = None
         self.introduction: dict[str, dict[str, Any]] = {}
         """The result of the handshake, by its method."""
@@ -60,7 +60,7 @@ class Conversation:
         self.open: set[Any] = set()
         """The requests that are not answered yet."""
         self._streams: set[Any] = set()
-        """Those for streams among them, whose answers are not awaited."""
+        """Requests for streams among them, whose answers are not awaited."""
         self._again: dict[Any, bytes] = {}
         """The lines of those among them that are read a second time, as they came."""
         self._over = asyncio.Event()
@@ -83,7 +83,7 @@ class Conversation:
         return True
 
     def _is_twice(self, key: RequestId, request: JSONRPCRequest) -> bool:
-        """Whether another request has its id, which is not answered yet."""
+        """True if another request has its id, which is not answered yet."""
         if key in self._again and read_message(self._again[key]) == request:
             del self._again[key]
             return False
@@ -107,7 +107,7 @@ class Conversation:
         self._replayed = _identity(request_id)
 
     def is_replayed(self, answer: JSONRPCResponse | JSONRPCError) -> bool:
-        """Whether the client has got it before."""
+        """True if the client has got it before."""
         return self._replayed is not None and _identity(answer.id) == self._replayed
 
     def began(self, request_id: RequestId) -> None:
@@ -178,6 +178,6 @@ class ConversationWriter(MessageWriter):
 
 
 def _identity(value: object) -> RequestId | None:
-    """What the SDK knows a request by, to which "7" and 7 are one id; None for what is no id."""
+    """The SDK's key of a request, for which "7" and 7 are one id; None if it is no id."""
     request_id = as_request_id(value)
     return None if request_id is None else coerce_request_id(request_id)

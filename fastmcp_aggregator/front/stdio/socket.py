@@ -84,7 +84,7 @@ class _BothEnds(asyncio.Protocol):
 
 
 def _is_gone(peer: socket.socket) -> bool:
-    """Whether the other end of a local socket is closed, and not only for writing, as far as Linux tells."""
+    """True if the other end of a local socket is closed, and not only for writing, as far as Linux tells."""
     if sys.platform != "linux":
         return False  # elsewhere, either is a POLLHUP
     poll = select.poll()

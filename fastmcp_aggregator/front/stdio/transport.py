@@ -36,13 +36,13 @@ _MOST_AHEAD = 1000
 
 
 class Shortcut(Protocol):
-    """What may serve a line itself."""
+    """A handler that may serve a line itself."""
 
     def attach(self, pipe: ClientPipe) -> None:
         """Serve the client on this pipe."""
 
     def take(self, line: bytes) -> bool:
-        """Whether it serves the line."""
+        """True if it serves the line."""
         ...
 
     def pass_over(self, lines: list[bytes]) -> None:
@@ -129,7 +129,7 @@ class OutputPipe(asyncio.Protocol):
         self.on_gone: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
         self.has_room = True
-        """Whether it takes more at once."""
+        """True if it takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()
@@ -194,7 +194,7 @@ class ClientPipe(asyncio.Protocol):
         self._ahead = 0
         self._splitter = LineSplitter(LINE_LIMIT)
         self._held: list[bytes] | None = None
-        """What waits for the first request to be served again."""
+        """Lines that wait for the first request to be served again."""
         self.conversation = Conversation(lambda: self.reader.has_more or bool(self._held), self._answer, self._let_in)
         hooks: dict[str, Any] = {} if shortcut is None else {"take": shortcut.take, "on_busy": shortcut.pass_over}
         self.reader = MessageReader(
@@ -259,7 +259,7 @@ class ClientPipe(asyncio.Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the client's end takes more at once."""
+        """True if the client's end takes more at once."""
         return self._output.has_room
 
     def answer(self, line: bytes) -> None:

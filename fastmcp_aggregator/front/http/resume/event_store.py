@@ -88,7 +88,7 @@ class EventLog:
     def __init__(self, kind: str, stream_id: str) -> None:
         self.name = kind + secrets.token_hex(8)
         self.stream_id = stream_id
-        """What the SDK knows the stream by."""
+        """The SDK's id of the stream."""
         self.size = 0
         """Bytes of the events."""
         self._events: list[tuple[int, bytes]] = []
@@ -123,7 +123,7 @@ class AnswerStream(EventLog):
         self.session_id = session_id
         self.is_answered = False
         self.is_over = False
-        """Whether the work on the request is."""
+        """True once the work on the request is over."""
         self._carriers = 1
         self._left_at = math.inf
         self._turn = 0
@@ -178,7 +178,7 @@ class AnswerStream(EventLog):
                 return
 
     async def _changes(self, bound: float) -> bool:
-        """Whether anything changes within so many seconds."""
+        """True if anything changes within so many seconds."""
         if self._changed is None:
             self._changed = asyncio.Event()
         with anyio.move_on_after(bound):
@@ -237,7 +237,7 @@ class EventLogs:
         return event_id
 
     def make_room(self, size: int) -> bool:
-        """Whether so many bytes fit, once the oldest logs that are no longer in use have made room."""
+        """True if so many bytes fit, once the oldest logs that are no longer in use have made room."""
         if size > self._limit:
             return False
         while self._size + size > self._limit and self._expiries:
@@ -245,7 +245,7 @@ class EventLogs:
         return self._size + size <= self._limit
 
     def has_plenty_of_room(self, size: int) -> bool:
-        """Whether so many bytes fit, and leave half of the room free."""
+        """True if so many bytes fit, and leave half of the room free."""
         return self._size + size <= self._limit // 2
 
     def retire(self, log: EventLog) -> None:
@@ -345,7 +345,7 @@ class KeptEvents(EventStore):
 
 
 def is_of_answer(event_id: str) -> bool:
-    """Whether it looks like the id of an event of a request's stream."""
+    """True if it looks like the id of an event of a request's stream."""
     return event_id.startswith(_ANSWER)
 
 

@@ -29,7 +29,7 @@ _LARGEST_STATE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What a session is opened with anew."""
+    """The state from which a session is opened anew."""
 
     owner: Mapping[str, Any] | None
     """The credentials that have opened it, as `requestor_of` has them; None: it was opened without any."""
@@ -66,7 +66,7 @@ class KeptSessions:
         """When which sessions ended, in this order; what was kept of them may be put back for as long as it counts."""
 
     async def read(self, session_id: str) -> SessionState | None:
-        """What is kept of a session that has not ended."""
+        """The stored state of a session that has not ended."""
         if session_id in self._ended:
             return None
         with suppress(VaultError):

@@ -57,14 +57,14 @@ _MARKS = tuple(f'"{method}"'.encode() for method in CHANGES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverOptions:
-    """What the layer of one MCP endpoint needs."""
+    """The options of the layer of one MCP endpoint."""
 
     path: str
     endpoint: SessionEndpoint
     kept: KeptSessions
     group_id: str
     scopes: Sequence[str] | None
-    """Those that a request must have authenticated with; None: everybody is let in."""
+    """Scopes that a request must have authenticated with; None: everybody is let in."""
     on_denied: Callable[[Principal, str, str, str], None]
     opening: Opening = field(repr=False)
     changes: Changes
@@ -195,11 +195,11 @@ class SessionTakeover:
             await end_session(self._options.endpoint, session_id)
 
     def _is_unknown(self, session_id: str) -> bool:
-        """Whether it looks like a session, and is none of this replica."""
+        """True if it looks like a session, and is none of this replica."""
         return not has_session(self._options.endpoint, session_id) and _SESSION_ID.fullmatch(session_id) is not None
 
     def _is_let_in(self, scope: Scope) -> bool:
-        """Whether FastMCP's `RequireAuthMiddleware`, which is further in, lets a request pass."""
+        """True if FastMCP's `RequireAuthMiddleware`, which is further in, lets a request pass."""
         if self._options.scopes is None:
             return True
         is_known = isinstance(scope.get("user"), AuthenticatedUser)
