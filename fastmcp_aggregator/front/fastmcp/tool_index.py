@@ -133,7 +133,7 @@ def _size(tools: Sequence[ListedTool]) -> int:
 
 
 def _shorter(tool: ListedTool) -> ListedTool:
-    """A definition that suffices for a call: name, beginning of the description, and the arguments, each in one line."""
+    """A definition that suffices for a call: name, beginning of the description, and the arguments, one line each."""
     schema = tool.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
     properties = schema.get("properties")
