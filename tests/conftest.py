@@ -94,15 +94,6 @@ def usual_settings(cache_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
 
-@pytest.fixture
-def brief_graces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For children that end by force alone."""
-    from fastmcp_aggregator.children.process import process
-
-    monkeypatch.setattr(process, "EXIT_GRACE", 0.1)
-    monkeypatch.setattr(process, "TERM_GRACE", 0.05)
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say in the last line what a plain run leaves out."""
     shutil.rmtree(os.environ["FASTMCP_HOME"], ignore_errors=True)

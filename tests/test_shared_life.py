@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client, FastMCP
-from support.harness import config, lean, until
+from support.harness import briefly, config, lean, until
 
 from fastmcp_aggregator import build_aggregator
 
@@ -51,10 +51,9 @@ async def test_whoever_comes_between_two_leavings_finds_the_same_children(tmp_pa
     assert len(record.read_text().split()) == 1
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_whoever_comes_while_the_children_are_being_closed_gets_new_ones(tmp_path: Path) -> None:
     record, enough = tmp_path / "pids", asyncio.Event()
-    app = build_aggregator(config(a=lean(record=str(record), ignore_eof=True)))
+    app = briefly(build_aggregator(config(a=lean(record=str(record), ignore_eof=True))))
 
     async def use() -> None:
         async with app:

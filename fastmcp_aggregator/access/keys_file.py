@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 _FIELDS = ("id", "name", "sha256", "groups", "roles", "created", "expires")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"[0-9a-f]{8}")
-LOOK_INTERVAL = 1.0
-"""Seconds between two looks at the file while something depends on its keys."""
 
 
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -85,13 +83,14 @@ class FollowedKeys:
     While it cannot be read there are no keys, so that a mistake in it cannot leave a revoked key in force.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read the file.
+    def __init__(self, path: Path, *, look_interval: float = 1.0) -> None:
+        """Read the file. `look_interval` is the seconds between two looks at it while something depends on its keys.
 
         Raises:
             ConfigError: with every problem of the file.
         """
         self._path = path
+        self._look_interval = look_interval
         self._stamp = stamp_of(path)
         self._by_id = _by_id(read_keys(path))
         self.last_used: dict[str, datetime] = {}
@@ -155,7 +154,7 @@ class FollowedKeys:
 
     def _schedule_look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looks_in = loop
-        loop.call_later(LOOK_INTERVAL, self._look, loop)
+        loop.call_later(self._look_interval, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._looks_in = None

@@ -33,8 +33,6 @@ from fastmcp_aggregator.oauth.id_jag import ID_JAG
 from fastmcp_aggregator.settings.model import AggregatorSettings
 
 logger = logging.getLogger(__name__)
-_TIMEOUT = 10.0
-"""Seconds that the provider has to send its keys, however slowly."""
 _LAST_SECOND = int(datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp())
 _KINDS = frozenset({"jwt", "jose", "at+jwt", ID_JAG})
 """Accepted values of the header `typ` of a token."""
@@ -110,20 +108,24 @@ class ProviderTokens(JWTVerifier):
     expiry.
     """
 
-    def __init__(self, *, groups_claim: str | None, roles_claim: str | None, **options: Any) -> None:
+    def __init__(
+        self, *, groups_claim: str | None, roles_claim: str | None, timeout: float = 10.0, **options: Any
+    ) -> None:
         """`groups_claim` names the claim with the groups that the caller may use; without one these are all.
         `roles_claim` names that with its roles; without one, or without a role of ours in it, it has the usual one.
+        `timeout` is the seconds that the provider has to send its keys, however slowly.
         """
         super().__init__(**options)
+        self._timeout = timeout
         self._groups_claim = groups_claim
         self._roles_claim = roles_claim
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(self._timeout):
                 found = await super().verify_token(token)
         except TimeoutError:
-            logger.debug("a token cannot be checked: the provider's keys have not come within %g s", _TIMEOUT)
+            logger.debug("a token cannot be checked: the provider's keys have not come within %g s", self._timeout)
             return None
         except (RecursionError, OverflowError):  # JSON that is nested very deep; an expiry that is infinite
             return None

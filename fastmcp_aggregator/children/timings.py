@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastmcp_aggregator.children.process.process import EXIT_GRACE, REAP_WAIT, TERM_GRACE
+from fastmcp_aggregator.children.process.process import DEFAULT_GRACES
 from fastmcp_aggregator.children.process.start_slots import AT_ONCE, SLOT_TIMEOUT
 
 _TICK = 1e-6
@@ -29,7 +29,7 @@ class Timings:
     """After so long, a process that is still starting no longer keeps others waiting."""
     connect_slot_timeout: float = 2.0
     """The same of a remote server, which costs nothing while it is waited for."""
-    stop_bound: float = EXIT_GRACE + TERM_GRACE + REAP_WAIT + 1.0
+    stop_bound: float = DEFAULT_GRACES.total + 1.0
     """After so long, a child that is still closing is abandoned; its process group is killed by then."""
 
     health_interval: float = 30.0

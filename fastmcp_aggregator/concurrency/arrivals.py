@@ -28,12 +28,8 @@ _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
 _MOST_WAITING = 256
 """Connections that wait, to be closed as well: then others stay in the system's queue."""
-_STAYS = 0.005
-"""Seconds that one waits at least while many of its address do: most that leave have left by then."""
 _PAUSE = 0.001
 """Seconds between two looks, while all have to wait."""
-_RETRY_DELAY = 1.0
-"""Seconds until it is tried again, when none can be accepted."""
 
 TakeUp = Callable[[socket.socket], None]
 
@@ -75,8 +71,15 @@ class Arrivals:
         connections: Connections,
         address_of: Callable[[str], Holder],
         refusal: bytes,
+        *,
+        retry_delay: float = 1.0,
     ) -> None:
-        """`address_of` tells whose share a host takes; a connection that has no room is sent the `refusal`."""
+        """`address_of` tells whose share a host takes; a connection that has no room is sent the `refusal`. When none
+        can be accepted, it is tried again after `retry_delay` seconds.
+        """
+        self.stays = 0.005
+        """Seconds that one waits at least while many of its address do: most that leave have left by then."""
+        self._retry_delay = retry_delay
         self._listener = listener
         self._connections = connections
         self._address_of = address_of
@@ -148,7 +151,7 @@ class Arrivals:
                 context = {"message": "no connection can be accepted", "exception": error, "socket": self._listener}
                 self._loop.call_exception_handler(context)
                 self._loop.remove_reader(self._listener.fileno())
-                self._retry = self._loop.call_later(_RETRY_DELAY, self._listen)
+                self._retry = self._loop.call_later(self._retry_delay, self._listen)
                 return
             self._admit(Arrival(connection, self._address_of(peer[0])))
 
@@ -205,7 +208,7 @@ class Arrivals:
 
     def _next(self) -> Arrival | None:
         """The next that has waited long enough."""
-        until = self._loop.time() - _STAYS
+        until = self._loop.time() - self.stays
         for address, queue in self._waiting.items():
             if len(queue) < _MANY or queue[0].heard <= until:
                 del self._waiting[address]

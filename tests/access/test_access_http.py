@@ -31,10 +31,9 @@ from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import write_keys
 from fastmcp_aggregator.access.principal import ANYBODY, Principal
-from fastmcp_aggregator.auth import verifiers
 from fastmcp_aggregator.auth.claims import principal_of
-from fastmcp_aggregator.auth.key_sets import public_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator.auth.key_sets import KeySetTransport, public_keys
+from fastmcp_aggregator.auth.verifiers import ProviderTokens, auth_from_settings
 from fastmcp_aggregator.errors import ConfigError
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -223,11 +222,7 @@ async def test_a_token_that_says_it_is_for_something_else_does_not_let_in(
     assert found == (Principal(f"jwt:{ISSUER}#carol") if is_let_in else None)
 
 
-async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(verifiers, "_TIMEOUT", 0.2)
-
+async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an_end() -> None:
     async def spaces() -> AsyncIterator[bytes]:
         while True:
             yield b" "
@@ -237,9 +232,15 @@ async def test_a_token_is_refused_while_the_keys_of_the_provider_come_without_an
         return StreamingResponse(spaces(), media_type="application/json")
 
     async with support.serving.served(Starlette(routes=[Route("/jwks.json", keys)])) as front:
-        settings = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": f"{front.origin}/jwks.json"}
-        auth = auth_from_settings(load_settings(**settings))
-        assert auth is not None
+        auth = ProviderTokens(
+            groups_claim=None,
+            roles_claim=None,
+            timeout=0.2,
+            issuer=ISSUER,
+            audience=AUDIENCE,
+            jwks_uri=f"{front.origin}/jwks.json",
+            http_client=httpx2.AsyncClient(transport=KeySetTransport()),
+        )
         found = await asyncio.gather(*(principal(auth, token(kid=f"k{number}")) for number in range(5)))
         assert found == [None] * 5
         await front.abort()

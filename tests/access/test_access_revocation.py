@@ -23,7 +23,6 @@ from support.wire_http import HttpClient
 from support.wire_sse import SseClient
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.access import keys_file
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
 from fastmcp_aggregator.auth.verifiers import KeyVerifier, auth_from_settings
@@ -72,10 +71,11 @@ async def hub(
         yield Hub(app, front, folder / "keys.json")
 
 
-def keys_for(folder: Path, *names: str) -> tuple[AuthProvider, dict[str, str]]:
+def keys_for(folder: Path, *names: str, look_interval: float = 0.01) -> tuple[AuthProvider, dict[str, str]]:
     made = {name: new_key(name, ["red", "blue"], None) for name in names}
     write_keys(folder / "keys.json", [kept for _, kept in made.values()])
-    return provider(keys_file=str(folder / "keys.json")), {name: key for name, (key, _) in made.items()}
+    keys = FollowedKeys(folder / "keys.json", look_interval=look_interval)
+    return KeyVerifier(keys), {name: key for name, (key, _) in made.items()}
 
 
 def provider(**settings: str) -> AuthProvider:
@@ -87,12 +87,6 @@ def provider(**settings: str) -> AuthProvider:
 def token(*, seconds: int) -> str:
     payload = {"iss": ISSUER, "aud": AUDIENCE, "sub": "carol", "exp": int(time.time()) + seconds}
     return signed(payload)
-
-
-@pytest.fixture(autouse=True)
-def _file_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert keys_file.LOOK_INTERVAL == 1.0
-    monkeypatch.setattr(keys_file, "LOOK_INTERVAL", 0.01)
 
 
 async def ended(*streams: Any) -> None:
@@ -218,11 +212,8 @@ async def test_a_dashboard_that_waits_for_news_gets_none_with_fewer_groups_than_
         assert waiting.result().status_code == 401
 
 
-async def test_the_end_of_a_stream_is_seen_with_a_request_of_somebody_else_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys_file, "LOOK_INTERVAL", 3600)
-    auth, keys = keys_for(tmp_path, "ann", "ben")
+async def test_the_end_of_a_stream_is_seen_with_a_request_of_somebody_else_already(tmp_path: Path) -> None:
+    auth, keys = keys_for(tmp_path, "ann", "ben", look_interval=3600)
     async with hub(auth, tmp_path) as opened:
         ann, ben = [await opened.connect(keys[name]) for name in ("ann", "ben")]
         opened.revoke("ann")
@@ -341,12 +332,11 @@ async def test_who_has_subscribed_hears_nothing_more_of_a_server_that_has_left_t
     ids=["of its key", "of another", "none"],
 )
 async def test_who_watches_a_key_is_told_of_its_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], is_told: bool
+    tmp_path: Path, change: Callable[[Path], None], is_told: bool
 ) -> None:
-    monkeypatch.setattr(keys_file, "LOOK_INTERVAL", 0)
     keys_for(tmp_path, "ann", "ben")
     ann, _ = read_keys(tmp_path / "keys.json")
-    keys, told = FollowedKeys(tmp_path / "keys.json"), asyncio.Event()
+    keys, told = FollowedKeys(tmp_path / "keys.json", look_interval=0), asyncio.Event()
     with keys.watched(ann, told.set):
         change(tmp_path / "keys.json")
         for _ in range(10):
@@ -369,7 +359,7 @@ async def test_one_look_is_due_for_all_who_watch_a_key_for_a_moment(
     for _ in range(100):
         with keys.watched(ann, print):
             pass
-    assert due == [keys_file.LOOK_INTERVAL]
+    assert due == [1.0]
 
 
 @pytest.mark.parametrize(

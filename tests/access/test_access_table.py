@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +49,6 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.auth.verifiers import auth_from_settings
-from fastmcp_aggregator.children.http import metadata_addresses
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed
 from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config.documents import MAX_BYTES
@@ -1455,7 +1453,7 @@ async def is_found_by_the_connection_alone(around: Around, code: int) -> None:
             raise socket.gaierror(code, "not found")
         return resolved(*asked, **options)
 
-    around.patch.setattr(metadata_addresses, "_ADDRESSES", {ip_address("127.0.0.1")})
+    around.patch.setattr(socket.socket, "getpeername", lambda _: ("169.254.169.254", 80))
     around.patch.setattr(socket, "getaddrinfo", fails_at_first)
     async with remote_server() as server:
         await is_never_sent_to("localhost", server.port, "its address is that of a cloud metadata service")
@@ -1476,11 +1474,7 @@ async def _(around: Around) -> None:
 
 @cell("addresses of servers", "stale")
 async def _(around: Around) -> None:
-    async def before(host: str, timeout: float | None) -> list[str]:
-        return ["192.0.2.1"]
-
-    around.patch.setattr(metadata_addresses, "_ADDRESSES", {ip_address("127.0.0.1")})
-    around.patch.setattr(metadata_addresses, "_resolved", before)
+    around.patch.setattr(socket.socket, "getpeername", lambda _: ("169.254.169.254", 80))
     async with remote_server() as server:
         await is_never_sent_to("localhost", server.port, "its address is that of a cloud metadata service")
         assert server.requests == []

@@ -302,9 +302,8 @@ def test_on_a_full_disk_what_was_kept_stays(
     assert len(caplog.records) == 1
 
 
-def test_there_are_only_so_many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FILES", 3)
-    store = CatalogueStore(folder)
+def test_there_are_only_so_many_files(folder: Path) -> None:
+    store = CatalogueStore(folder, most_files=3)
     for number in range(6):
         keep(store, program(env={"N": str(number)}))
     assert len(list(store.files())) == 3

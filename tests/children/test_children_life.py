@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import LEAN_CHILD, PATIENCE, SLOW_RETRIES, config, connected, lean, timed, until
+from support.harness import LEAN_CHILD, PATIENCE, SLOW_RETRIES, briefly, config, connected, lean, timed, until
 from support.processes import is_gone, pids_in
 
 from fastmcp_aggregator import (
@@ -101,24 +101,22 @@ async def test_a_command_line_in_place_of_a_command_is_told_where_its_arguments_
     assert "; arguments belong into `args`, each as a string of its own" in str(caught.value)
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_hanging_child_is_given_up_at_its_deadline_and_its_process_ended(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     document = config(hangs=lean(silent=True, record=str(record)))
     with pytest.raises(StartupError) as caught:
-        async with build_aggregator(document, servers={"hangs": {"startup_timeout": 0.3}}):
+        async with briefly(build_aggregator(document, servers={"hangs": {"startup_timeout": 0.3}})):
             pytest.fail("entered")
     failure = caught.value.failures[0]
     assert "did not initialize within 0.3 s" in str(failure)
     assert all(is_gone(pid) for pid in (pids_in(record) if record.exists() else []))  # it may have had no time to begin
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_first_start_that_takes_too_long_says_that_it_downloads(tmp_path: Path) -> None:
     npx = tmp_path / "npx"
     npx.write_text("#!/bin/sh\nexec sleep 60\n")
     npx.chmod(0o755)
-    app = build_aggregator(config(a={"command": str(npx)}), strict=False, startup_timeout=0.3)
+    app = briefly(build_aggregator(config(a={"command": str(npx)}), strict=False, startup_timeout=0.3))
     async with app:
         await until(lambda: app.health()["a"].last_error)
         assert "the first start with npx downloads the package" in (app.health()["a"].last_error or "")
@@ -140,16 +138,15 @@ async def test_lists_do_not_wait_longer_than_ready_wait_and_calls_only_for_their
         assert {name.split(":")[0] for name in await client.names()} == {"slow", "quick"}
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_server_that_was_waited_for_in_vain_does_not_delay_the_lists_of_the_next_start(tmp_path: Path) -> None:
     document = config(hanging=lean(wait_for_file=str(tmp_path / "never")), quick=lean())
-    first = build_aggregator(document, strict=False, ready_wait=0.2, catalogue="on")
+    first = briefly(build_aggregator(document, strict=False, ready_wait=0.2, catalogue="on"))
     async with first, connected(first) as client:
         await until(lambda: state_of(first, "quick") is ChildState.RUNNING)
         await client.names()
     assert first._backend._catalogues is not None
     assert first._backend._catalogues.flush(PATIENCE)
-    again = build_aggregator(document, strict=False, ready_wait=10_000, catalogue="on")
+    again = briefly(build_aggregator(document, strict=False, ready_wait=10_000, catalogue="on"))
     async with again, connected(again) as client:
         assert {name.split(":")[0] for name in await asyncio.wait_for(client.names(), PATIENCE)} == {"quick"}
 
@@ -271,9 +268,8 @@ async def test_a_command_that_is_installed_later_is_there_for_the_next_call(tmp_
         assert app.health()["a"].restarts > SLOW_RETRIES.crash_loop
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> None:
-    hub = timed(build_aggregator(config(a=lean(), b=lean(era="modern"))), QUICK_CHECKS)
+    hub = briefly(timed(build_aggregator(config(a=lean(), b=lean(era="modern"))), QUICK_CHECKS))
     async with hub as app, connected(app) as client:
         frozen = {key: app.health()[key].pid or 0 for key in ("a", "b")}
         for pid in frozen.values():
@@ -284,10 +280,11 @@ async def test_a_frozen_child_is_found_by_the_health_check_and_replaced() -> Non
         assert all(is_gone(pid) for pid in frozen.values())
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_calls_to_a_frozen_child_fail_at_their_deadline_and_it_is_replaced() -> None:
     async with (
-        timed(build_aggregator(config(a=lean(prompts=[{"name": "greet"}])), call_timeout=0.5), QUICK_CHECKS) as app,
+        briefly(
+            timed(build_aggregator(config(a=lean(prompts=[{"name": "greet"}])), call_timeout=0.5), QUICK_CHECKS)
+        ) as app,
         connected(app) as client,
     ):
         frozen = app.health()["a"].pid or 0
@@ -312,7 +309,6 @@ async def test_a_healthy_idle_child_and_a_busy_one_are_left_alone_by_the_health_
         assert (await client.call("a:echo"))["tool"] == "echo"
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarted(tmp_path: Path) -> None:
     record = tmp_path / "pids"
     program = (
@@ -323,7 +319,7 @@ async def test_a_child_that_closes_its_stdout_but_lives_on_is_ended_and_restarte
         f"sys.argv = ['x', '{{}}']; exec(open({str(LEAN_CHILD)!r}).read())\n"
     )
     document = config(a={"command": sys.executable, "args": ["-S", "-c", program, str(record)]})
-    async with build_aggregator(document, strict=False) as app:
+    async with briefly(build_aggregator(document, strict=False)) as app:
         await until(lambda: state_of(app, "a") is ChildState.RUNNING)
         assert len(pids_in(record)) == 2
         await until(lambda: is_gone(pids_in(record)[0]))
@@ -419,7 +415,6 @@ async def test_without_prefixes_a_server_that_has_not_been_listed_takes_no_name_
         assert "echo" in await client.names()
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_children_are_closed_in_parallel_and_none_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,17 +430,16 @@ async def test_children_are_closed_in_parallel_and_none_is_left(
         await all_told.wait()
         return await exits_within(process, seconds)
 
-    async with timed(build_aggregator(config(**entries)), Timings(stop_bound=3600.0)):
+    async with briefly(timed(build_aggregator(config(**entries)), Timings(stop_bound=3600.0))):
         started = [pids_in(record)[0] for record in records]
         monkeypatch.setattr(ChildProcess, "_exits_within", when_all_are_told)
     assert told == set(started)
     assert all(is_gone(pid) for pid in started)
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_stop_during_the_start_does_not_wait_for_a_hanging_child(tmp_path: Path) -> None:
     record = tmp_path / "pids"
-    app = build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0)
+    app = briefly(build_aggregator(config(hangs=lean(silent=True, record=str(record))), startup_timeout=3600.0))
     async with app._lifespan_manager():
         await until(record.exists)
         await until(lambda: pids_in(record))

@@ -67,7 +67,7 @@ def test_a_server_whose_environment_is_for_the_loader_is_left_to_python() -> Non
 def test_without_a_setpriv_that_can_do_it_python_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.undo()
     (tmp_path / "busybox").write_bytes(b"\x7fELF setpriv")
-    monkeypatch.setattr(parent_death, "_SETPRIV", (str(tmp_path / "none"), str(tmp_path / "busybox")))
-    assert parent_death._setpriv.__wrapped__() is None
+    paths = str(tmp_path / "none"), str(tmp_path / "busybox")
+    assert parent_death._setpriv.__wrapped__(paths) is None
     (tmp_path / "none").write_bytes(b"\x7fELF --pdeathsig")
-    assert parent_death._setpriv.__wrapped__() == str(tmp_path / "none")
+    assert parent_death._setpriv.__wrapped__(paths) == str(tmp_path / "none")

@@ -21,9 +21,7 @@ from support.processes import is_gone
 from fastmcp_aggregator.children.process import process as process_module
 from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES
 from fastmcp_aggregator.children.process.process import (
-    EXIT_GRACE,
-    REAP_WAIT,
-    TERM_GRACE,
+    DEFAULT_GRACES,
     ChildProcess,
     kill_recorded_groups,
 )
@@ -350,7 +348,7 @@ while True:
     process = await python(start, code)
     output = Output(process)
     await output.line()
-    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    await stop_within(process, DEFAULT_GRACES.total)
     assert process.returncode == 4
     assert output.lines == [b"ready", b"cleaned up"]
 
@@ -365,7 +363,7 @@ while True:
 """
     process = await python(start, code)
     await Output(process).line()
-    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    await stop_within(process, DEFAULT_GRACES.total)
     assert process.returncode == -signal.SIGKILL
     assert is_gone(process.pid)
 
@@ -374,7 +372,7 @@ async def test_a_stopped_process_can_be_ended_too(start: Start) -> None:
     process = await python(start, "print('ready', flush=True); import sys; sys.stdin.read()")
     await Output(process).line()
     os.kill(process.pid, signal.SIGSTOP)
-    await stop_within(process, EXIT_GRACE + TERM_GRACE + REAP_WAIT)
+    await stop_within(process, DEFAULT_GRACES.total)
     assert is_gone(process.pid)
 
 
@@ -627,12 +625,11 @@ async def test_a_failure_to_start_shows_the_label_and_never_a_value_that_was_fil
 async def test_of_a_process_that_floods_stderr_all_is_read_by_and_by_and_its_end_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.children.process.stderr._MOST_A_SECOND", 1_000_000)
     paused, later = list[float](), ChildProcess._read_stderr_later
 
     def read_later(process: ChildProcess, seconds: float) -> None:
         paused.append(seconds)
-        later(process, seconds)
+        later(process, seconds / 10)
 
     monkeypatch.setattr(ChildProcess, "_read_stderr_later", read_later)
     code = "import os; os.write(2, b'\\n' * 300_000 + b'last\\n')"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ipaddress
 import json
 import logging
 import resource
+import socket
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -21,7 +21,6 @@ from support.serving import served
 
 from fastmcp_aggregator import Aggregator, StartupError, build_aggregator
 from fastmcp_aggregator.access.listening import listening_socket, url_of
-from fastmcp_aggregator.children.http import metadata_addresses
 from fastmcp_aggregator.children.http.failures import of_status
 from fastmcp_aggregator.children.session.parts import TOO_MANY_PARTS
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
@@ -218,13 +217,7 @@ async def test_cloud_metadata_addresses_are_refused(host: str, transport: str) -
 async def test_a_name_that_resolves_to_a_metadata_address_only_when_it_is_connected_to_is_sent_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This machine stands in for the metadata service."""
-
-    async def harmless(host: str, timeout: float | None) -> list[str]:
-        return ["192.0.2.1"]
-
-    monkeypatch.setattr(metadata_addresses, "_ADDRESSES", {ipaddress.ip_address("127.0.0.1")})
-    monkeypatch.setattr(metadata_addresses, "_resolved", harmless)
+    monkeypatch.setattr(socket.socket, "getpeername", lambda _: ("169.254.169.254", 80))
     async with remote_server() as server:
         document = config(r={"url": f"http://localhost:{server.port}/mcp"})
         with pytest.raises(StartupError, match="its address is that of a cloud metadata service"):

@@ -26,14 +26,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere async
 class Server:
     """Takes connections up, and does nothing with them. `stack` closes what is open in the end."""
 
-    def __init__(self, stack: ExitStack, room: int = 1000) -> None:
+    def __init__(self, stack: ExitStack, room: int = 1000, retry_delay: float = 1.0) -> None:
         self.stack = stack
         self.listener = stack.enter_context(listening_socket("127.0.0.1", 0))
         self.listener.listen(1000)
         self.listener.setblocking(False)
         self.shares = FairShare(room, has_reserve=False)
         connections = Connections(self.shares, FairShare(1), asyncio.get_running_loop().time)
-        self.arrivals = Arrivals(self.listener, connections, lambda host: host, b"no room")
+        self.arrivals = Arrivals(self.listener, connections, lambda host: host, b"no room", retry_delay=retry_delay)
         self.taken: list[str] = []
         """From where, in turn."""
         self.turns: list[int] = []
@@ -103,16 +103,16 @@ async def test_of_many_that_wait_those_that_are_left_are_closed(
     assert server.shares.taken == 0
 
 
-async def test_one_is_taken_up_in_a_turn_and_by_addresses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_is_taken_up_in_a_turn_and_by_addresses(server: Server) -> None:
     """Those of an address with many only when they have waited."""
-    monkeypatch.setattr(arrivals, "_STAYS", math.inf)
+    server.arrivals.stays = math.inf
     for _ in range(60):
         server.client(b"x")
     server.client(b"x", "127.0.0.2")
     server.start()
     await server.settle(silent=60)
     assert server.taken == ["127.0.0.2"]
-    monkeypatch.setattr(arrivals, "_STAYS", 0.0)
+    server.arrivals.stays = 0.0
     await server.settle()
     assert len(server.taken) == 61
     assert max(server.turns) <= 2
@@ -139,9 +139,7 @@ async def test_where_all_work_one_more_is_refused() -> None:
         assert await asyncio.to_thread(client.recv, 10) == b""
 
 
-async def test_when_none_can_be_accepted_that_is_told_and_tried_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_when_none_can_be_accepted_that_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, told = asyncio.get_running_loop(), list[Any]()
     loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
     lacking, accept = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], socket.socket.accept
@@ -151,11 +149,12 @@ async def test_when_none_can_be_accepted_that_is_told_and_tried_again(
             raise lacking.pop()
         return accept(listener)
 
-    monkeypatch.setattr(arrivals, "_RETRY_DELAY", 0.01)
     monkeypatch.setattr(socket.socket, "accept", accepting)
-    server.client(b"x")
-    server.start()
-    await until(lambda: len(server.taken) == 1)
+    with ExitStack() as stack:
+        server = Server(stack, retry_delay=0.01)
+        server.client(b"x")
+        server.start()
+        await until(lambda: len(server.taken) == 1)
     assert [error.errno for error in told] == [errno.EMFILE]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.harness import PATIENCE, RawClient, ServerProcess, config, connected, lean, running, timed, until
+from support.harness import PATIENCE, RawClient, ServerProcess, briefly, config, connected, lean, running, timed, until
 from support.processes import is_gone
 
 from fastmcp_aggregator import (
@@ -155,12 +155,11 @@ def grace_over(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 PATIENT = Timings(stop_bound=3600.0)
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_changed_server_begins_when_its_predecessor_is_gone_and_a_new_one_at_once(
     tmp_path: Path, grace_over: asyncio.Event
 ) -> None:
     successor, new = tmp_path / "successor", tmp_path / "new"
-    app = timed(build_aggregator(config(a=lean(ignore_eof=True))), PATIENT)
+    app = briefly(timed(build_aggregator(config(a=lean(ignore_eof=True))), PATIENT))
     async with app:
         old = pid_of(app, "a")
         reloading = asyncio.create_task(app.reload(config(a=lean(record=str(successor)), b=lean(record=str(new)))))
@@ -432,9 +431,8 @@ async def test_a_server_that_hangs_at_its_start_and_is_not_changed_goes_on_start
         assert pid_of(app, "slow") == pid
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_call_to_a_server_that_is_replaced_waits_for_the_one_in_its_place() -> None:
-    app = build_aggregator(config(a=lean(name="old", ignore_eof=True)))
+    app = briefly(build_aggregator(config(a=lean(name="old", ignore_eof=True))))
     async with app, connected(app) as client:
         reloading = asyncio.create_task(app.reload(config(a=lean(name="new"))))
         await until(lambda: app.health()["a"].state is ChildState.INITIALIZING)
@@ -442,10 +440,9 @@ async def test_a_call_to_a_server_that_is_replaced_waits_for_the_one_in_its_plac
         await reloading
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_what_came_of_the_servers_of_a_new_config_can_be_waited_for(tmp_path: Path) -> None:
     never = str(tmp_path / "never")
-    app = build_aggregator(config(a=lean(), slow=lean(wait_for_file=never)), strict=False, ready_wait=0.0)
+    app = briefly(build_aggregator(config(a=lean(), slow=lean(wait_for_file=never)), strict=False, ready_wait=0.0))
     async with app:
         seen: list[ServerStatus] = []
 
@@ -461,10 +458,9 @@ async def test_what_came_of_the_servers_of_a_new_config_can_be_waited_for(tmp_pa
     assert {(status.server_key, status.state.value) for status in seen[1:]} == {("b", "running"), ("bad", "failed")}
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path, grace_over: asyncio.Event) -> None:
     record = tmp_path / "record"
-    app = timed(build_aggregator(config(a=lean(ignore_eof=True), b=lean(ignore_eof=True))), PATIENT)
+    app = briefly(timed(build_aggregator(config(a=lean(ignore_eof=True), b=lean(ignore_eof=True))), PATIENT))
     async with app:
         old = [pid_of(app, key) for key in "ab"]
         new = lean(record=str(record), silent=True)
@@ -479,9 +475,8 @@ async def test_a_stop_during_a_reload_closes_the_old_and_the_new(tmp_path: Path,
     assert app.health() == {}
 
 
-@pytest.mark.usefixtures("brief_graces")
 async def test_whoever_gives_up_a_reload_leaves_nothing_half_done() -> None:
-    app = build_aggregator(config(a=lean(ignore_eof=True)))
+    app = briefly(build_aggregator(config(a=lean(ignore_eof=True))))
     async with app, connected(app) as client:
         old = pid_of(app, "a")
         reloading = asyncio.create_task(app.reload(config(a=lean(name="new"))))

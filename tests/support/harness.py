@@ -10,10 +10,13 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastmcp_aggregator import Aggregator
+from fastmcp_aggregator.children.endpoint import endpoint_for
+from fastmcp_aggregator.children.process.process import ChildProcess, Graces
 from fastmcp_aggregator.children.timings import Timings
 from support.doubles import NoFlowControl
 from support.wire import LEGACY, MODERN, PATIENCE, PipeClient, RawClient, until
@@ -25,6 +28,7 @@ __all__ = [
     "SLOW_RETRIES",
     "RawClient",
     "ServerProcess",
+    "briefly",
     "config",
     "connected",
     "free_port",
@@ -62,6 +66,13 @@ SLOW_RETRIES = Timings(served_after=math.inf, first_ceiling=3600.0, last_ceiling
 def timed(app: Aggregator, timings: Timings) -> Aggregator:
     """The app, with other timings of its supervision; to be called before it is entered."""
     app._backend.timings = timings
+    return app
+
+
+def briefly(app: Aggregator) -> Aggregator:
+    """The app, whose processes end by force alone; to be called before it is entered."""
+    launch = partial(ChildProcess.spawn, graces=Graces(exit=0.1, term=0.05))
+    app._backend.new_endpoint = partial(endpoint_for, launch=launch)
     return app
 
 

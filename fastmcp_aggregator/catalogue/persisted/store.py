@@ -42,8 +42,6 @@ from fastmcp_aggregator.settings.options import ChildOptions
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SIZE_LIMIT = 16 * 1024**2
-MOST_FILES = 500
-"""In the folder; the oldest go first."""
 _SUFFIX = ".catalogue.json"
 _EXIT_BOUND = 1.0
 """Seconds that the program's exit waits for what is being written."""
@@ -86,9 +84,12 @@ class StoredFile:
 class CatalogueStore:
     """The catalogues of one cache folder. Nothing raises; what fails is reported once."""
 
-    def __init__(self, folder: Path | None = None, *, is_of_hub: bool = False) -> None:
-        """A hub serves clients of all folders the same lists: there it makes no difference in which it was started."""
+    def __init__(self, folder: Path | None = None, *, is_of_hub: bool = False, most_files: int = 500) -> None:
+        """A hub serves clients of all folders the same lists: there it makes no difference in which it was started.
+        Of more than `most_files` in the folder the oldest go.
+        """
         self._is_of_hub = is_of_hub
+        self._most_files = most_files
         self.folder = default_folder() if folder is None else folder
         self._secret: bytes | None = None
         self._reported: set[str] = set()
@@ -208,7 +209,7 @@ class CatalogueStore:
 
     def _prune(self) -> None:
         files = sorted(self.folder.glob(f"*{_SUFFIX}"), key=lambda path: path.lstat().st_mtime)
-        for path in files[:-MOST_FILES]:
+        for path in files[: -self._most_files]:
             path.unlink(missing_ok=True)
 
     def _path(self, server_key: str, fingerprint: str) -> Path:

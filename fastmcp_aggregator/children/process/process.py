@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -44,12 +45,6 @@ if sys.platform == "win32":
 else:
     from fastmcp_aggregator.children.process_groups.posix import ProcessGroup as Group
 logger = logging.getLogger(__name__)
-EXIT_GRACE = 1.0
-"""Seconds a child has to exit by itself once its stdin is closed."""
-TERM_GRACE = 0.7
-"""Seconds it has after SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
-REAP_WAIT = 2.0
-"""Seconds to wait for the kernel to report a kill."""
 _TOLD_ANOTHER = 255
 """asyncio's exit code when the system has told it to another first: to the `Popen` object, if asyncio's transport is
 closed just when the process ends.
@@ -65,11 +60,31 @@ def kill_recorded_groups() -> None:
         process.kill_group()
 
 
+@dataclass(frozen=True, slots=True)
+class Graces:
+    """Seconds that a process is given to end."""
+
+    exit: float = 1.0
+    """To exit by itself once its stdin is closed."""
+    term: float = 0.7
+    """After SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
+    reap: float = 2.0
+    """For the kernel to report a kill."""
+
+    @property
+    def total(self) -> float:
+        return self.exit + self.term + self.reap
+
+
+DEFAULT_GRACES = Graces()
+
+
 class ChildProcess(asyncio.SubprocessProtocol):
     """A running child. Create it with `spawn`; the caller of that owns it and calls `stop`."""
 
-    def __init__(self, server: StdioServer, options: EndpointOptions) -> None:
+    def __init__(self, server: StdioServer, options: EndpointOptions, graces: Graces) -> None:
         self.server_key = server.key
+        self._graces = graces
         secrets = partial(secrets_in, server)
         self.stderr = ChildStderr(server.key, options.stderr_dir, secrets=secrets, as_json=options.json_stderr)
         self.exited = asyncio.Event()
@@ -90,13 +105,15 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._broken = False
 
     @classmethod
-    async def spawn(cls, server: StdioServer, options: EndpointOptions = DEFAULT_OPTIONS) -> ChildProcess:
+    async def spawn(
+        cls, server: StdioServer, options: EndpointOptions = DEFAULT_OPTIONS, graces: Graces = DEFAULT_GRACES
+    ) -> ChildProcess:
         """Start the process; its stdout is not read before `attach`.
 
         Raises:
             ChildServerError: it cannot be started; the message says why and what to do.
         """
-        creating = asyncio.ensure_future(cls._create(server, options))
+        creating = asyncio.ensure_future(cls._create(server, options, graces))
         try:
             return await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -112,11 +129,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
             ) from None
 
     @classmethod
-    async def _create(cls, server: StdioServer, options: EndpointOptions) -> ChildProcess:
+    async def _create(cls, server: StdioServer, options: EndpointOptions, graces: Graces) -> ChildProcess:
         environment, folder = child_environment(server), working_folder(server)
         started, how = Group.launching(server.command, server.args, environment, folder)
         _, process = await asyncio.get_running_loop().subprocess_exec(
-            lambda: cls(server, options), *started, env=environment, cwd=folder, **how
+            lambda: cls(server, options, graces), *started, env=environment, cwd=folder, **how
         )
         return process
 
@@ -199,11 +216,11 @@ class ChildProcess(asyncio.SubprocessProtocol):
         try:
             with suppress(OSError, RuntimeError):
                 self._stdin.close()
-            if not await self._exits_within(EXIT_GRACE):
+            if not await self._exits_within(self._graces.exit):
                 self._group.terminate()
-                if not await self._exits_within(TERM_GRACE):
+                if not await self._exits_within(self._graces.term):
                     self.kill_group()
-                    await self._exits_within(REAP_WAIT)
+                    await self._exits_within(self._graces.reap)
         finally:
             self.kill_group()
             _recorded.discard(self)

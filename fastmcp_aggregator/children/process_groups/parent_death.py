@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
 _LONGEST_SHEBANG = 256
 _ELF = b"\x7fELF"
 
@@ -34,9 +33,9 @@ def with_parent_death_signal(
 
 
 @functools.cache
-def _setpriv() -> str | None:
+def _setpriv(paths: Sequence[str] = ("/usr/bin/setpriv", "/bin/setpriv")) -> str | None:
     """The program, if it can do that: the one of busybox cannot."""
-    for path in _SETPRIV:
+    for path in paths:
         with suppress(OSError):
             if b"pdeathsig" in Path(path).read_bytes():
                 return path

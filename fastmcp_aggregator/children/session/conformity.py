@@ -21,16 +21,19 @@ from fastmcp_aggregator.protocol.legacy import tool_for_legacy
 
 logger = logging.getLogger(__name__)
 
-_SLICE = 0.003
-"""Seconds of checking before others get their turn."""
 _NAMED = 3
 """Components that a report names."""
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 """What else is in a result of 2026-07-28; earlier versions have none of it and do not mind it."""
 
 
-async def conforming(server_key: str, kind: Kind, items: Sequence[Any], protocol_version: str) -> list[Any]:
-    """The items that a child that speaks this version may list. The others are left out and reported."""
+async def conforming(
+    server_key: str, kind: Kind, items: Sequence[Any], protocol_version: str, *, turn: float = 0.003
+) -> list[Any]:
+    """The items that a child that speaks this version may list. The others are left out and reported.
+
+    After `turn` seconds of checking others get their turn.
+    """
     kept, faults, began = [], [], perf_counter()
     for item in items:
         fault = _fault_of(kind, item, protocol_version)
@@ -38,7 +41,7 @@ async def conforming(server_key: str, kind: Kind, items: Sequence[Any], protocol
             kept.append(item)
         else:
             faults.append(fault)
-        if perf_counter() - began > _SLICE:
+        if perf_counter() - began > turn:
             await asyncio.sleep(0)
             began = perf_counter()
     if faults:
