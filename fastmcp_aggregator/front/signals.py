@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from fastmcp_aggregator.children.process.process import kill_recorded_groups
 from fastmcp_aggregator.concurrency.waits import meanwhile
 
-_NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
-
 
 @contextmanager
 def stop_on_signals(on_hangup: Callable[[], None] | None = None) -> Iterator[asyncio.Event]:
@@ -31,7 +29,7 @@ def stop_on_signals(on_hangup: Callable[[], None] | None = None) -> Iterator[asy
         yield stop
         return
     loop = asyncio.get_running_loop()
-    numbers = [getattr(signal, name) for name in _NAMES]
+    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
     for number in numbers:
         loop.add_signal_handler(number, _on_signal, stop)
     if on_hangup is not None:

@@ -35,7 +35,6 @@ _TEXT_LIMIT = 2048
 """Bytes of one text in an entry, at most: clients may send names and addresses of any length."""
 _ESCAPED = 12
 """Bytes that a character may take: two escapes."""
-_ALARMS_PER_SECOND = 1 / 60
 _CLOSE_TIMEOUT = 5.0
 _GATHERING = 0.05
 """Seconds from an entry to its being written, for those that come meanwhile."""
@@ -78,7 +77,7 @@ class AuditLog:
         """True if the writer has to be woken for an entry."""
         self._is_closing = threading.Event()
         self._is_failing = False
-        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
+        self._alarms = TokenBucket.once_a_minute()
         self._writer = threading.Thread()
 
     def __enter__(self) -> Self:

@@ -15,6 +15,11 @@ class TokenBucket:
         self._then: float | None = None
         self.rejected = 0
 
+    @classmethod
+    def once_a_minute(cls) -> TokenBucket:
+        """For what is logged once, however often it happens."""
+        return cls(burst=1, rate=1 / 60)
+
     def is_empty(self, now: float) -> bool:
         """True if the next would be rejected."""
         if self._then is not None:

@@ -38,7 +38,6 @@ _CANCEL_AGAIN = 0.5
 """Seconds after which a task is cancelled once more."""
 _STEADY = 60.0
 """Seconds after which a connection has been a good one, and the back-off begins anew."""
-_ALARMS_PER_SECOND = 1 / 60
 BROADCAST = "all"
 """In place of a replica's id: every replica."""
 
@@ -75,7 +74,7 @@ class RedisChannel:
         self._outages = Outages(
             "until it is back, replicas receive no notices of each other", "replicas receive notices of each other"
         )
-        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
+        self._alarms = TokenBucket.once_a_minute()
         self._queue: deque[tuple[str, bytes]] = deque()
         self._queued = 0
         self._to_send = asyncio.Event()

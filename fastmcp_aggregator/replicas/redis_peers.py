@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 _BATCH_TIME = 0.1
 _KEY_BYTES = 32
 _KEY_NAME = f"{PREFIX}:request-state-key"
-_KEY_WARNINGS_PER_SECOND = 1 / 60
 _NOTICE_LIMIT = 1000
 """Notices in one batch; if there are more, the others are told that they have missed some."""
 
@@ -128,7 +127,7 @@ class RedisPeers(Peers):
 
     async def _keep_key(self) -> None:
         """Put the key back once Redis has lost it, before a replica that starts makes another; tell of one that has."""
-        warnings = TokenBucket(burst=1, rate=_KEY_WARNINGS_PER_SECOND)
+        warnings = TokenBucket.once_a_minute()
         await self._has_key.wait()
         found = self._key
         while True:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE = 10.0
-_ALARMS_PER_SECOND = 1 / 60
 
 # A token bucket by the clock of Redis, which all replicas share. Gone from Redis when it would be full again, and full
 # again when it is not what this has written.
@@ -57,7 +56,7 @@ class RedisRateLimiter:
         self._outages = Outages(
             "meanwhile rate limits hold for each replica alone", "rate limits hold for all replicas together"
         )
-        self._alarms = TokenBucket(burst=1, rate=_ALARMS_PER_SECOND)
+        self._alarms = TokenBucket.once_a_minute()
 
     async def acquire(self, key: str, rate: Rate) -> float:
         """Acquire as `own` does, from the tokens of all replicas."""

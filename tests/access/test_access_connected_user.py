@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.wire import PATIENCE
 
-from fastmcp_aggregator.access.connected_user import is_of_this_user
+from fastmcp_aggregator.local_hub.dashboard import is_of_this_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody reads others' command lines")
 CONNECT = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.recv(1)"

@@ -19,8 +19,8 @@ from support.wire import ELSEWHERE
 
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.calls import Calls
+from fastmcp_aggregator.cli.terminal.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
-from fastmcp_aggregator.observability.logs import PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.relay.rounds import Rounds
 

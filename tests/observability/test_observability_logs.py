@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.wire import PATIENCE
 
+from fastmcp_aggregator.cli.terminal.logs import FewOfLibraries, PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.errors import ChildServerError
-from fastmcp_aggregator.observability.logs import FewOfLibraries, PlainFormatter, StructuredFormatter
 from fastmcp_aggregator.observability.redaction import Redactor
 
 SECRETS = Redactor(["s3cret", "info", "timestamp"])

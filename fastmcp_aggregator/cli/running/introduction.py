@@ -21,16 +21,17 @@ from fastmcp_aggregator.groups import DEFAULT_GROUP, Groups
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.client_capabilities import kind_of
 from fastmcp_aggregator.protocol.methods import Era
-from fastmcp_aggregator.protocol.versions import (
-    CLIENT_CAPABILITIES,
-    HANDSHAKE_VERSIONS,
-    MODERN_VERSION,
-    PROTOCOL_VERSION,
-    SERVER_INFO,
-)
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.options import ChildOptions
 from fastmcp_aggregator.version import VERSION
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""Protocol versions with an `initialize` handshake, the newest last."""
+MODERN_VERSION = "2026-07-28"
+
+PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
+CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 class Introduction:

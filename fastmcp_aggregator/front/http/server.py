@@ -707,7 +707,6 @@ def _refusing(listener: socket.socket) -> Iterator[None]:
 
 
 logger = logging.getLogger(__name__)
-_REPORTS_PER_SECOND = 1 / 60
 
 
 @contextmanager
@@ -715,7 +714,7 @@ def reporting_shortage() -> Iterator[None]:
     """Log failures to accept a connection once a minute, in one line, instead of asyncio's tracebacks."""
     loop = asyncio.get_running_loop()
     others = loop.get_exception_handler()
-    reports = TokenBucket(burst=1, rate=_REPORTS_PER_SECOND)
+    reports = TokenBucket.once_a_minute()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         lacking = shortage(context.get("exception")) if "socket" in context else None
