@@ -78,7 +78,8 @@ class KeyToken(AccessToken):
 
 def _has_all_of(now: ApiKey, before: ApiKey) -> bool:
     is_sooner = now.expires is not None and (before.expires is None or now.expires < before.expires)
-    return not is_sooner and with_implied(now.roles).issuperset(before.roles)
+    is_same_owner = now.name == before.name
+    return is_same_owner and not is_sooner and with_implied(now.roles).issuperset(before.roles)
 
 
 class KeyVerifier(TokenVerifier):

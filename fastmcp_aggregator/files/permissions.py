@@ -21,21 +21,29 @@ _ACL_ENTRY = struct.Struct("<HHI")
 _USER, _OWNING_GROUP, _GROUP = 0x02, 0x04, 0x08
 """Tags of the entries of an ACL (`acl_ea.h`)."""
 _WRITE = 0x02
+_ALL_PROCESSES = 0xEFFFFFFC
+"""The number of the namespace with all processes of a machine (`PROC_PID_INIT_INO` of Linux)."""
 
 
 def weaknesses(path: Path) -> list[str]:
     """Say how others than we and the administrator could change a file; nothing if they cannot, or it is not there.
 
-    A file on a file system that is mounted read-only cannot be changed. On Windows nothing is looked at.
+    A file on a file system that is mounted read-only cannot be changed: a container's, not one that systemd mounts so
+    for a service alone, beside users who can write to it. On Windows nothing is looked at.
     """
     if sys.platform == "win32":
         return []
     try:
-        if os.statvfs(path).f_flag & os.ST_RDONLY:
+        if os.statvfs(path).f_flag & os.ST_RDONLY and not _shares_its_processes():
             return []
         return list(_weaknesses(path.absolute()))
     except (OSError, ValueError):
         return []  # reading it tells
+
+
+def _shares_its_processes() -> bool:
+    """Whether this is no container, but a process among all of the machine."""
+    return sys.platform == "linux" and os.stat("/proc/self/ns/pid").st_ino == _ALL_PROCESSES
 
 
 def warn_of(path: Path, weakness: str) -> None:

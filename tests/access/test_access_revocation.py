@@ -410,3 +410,14 @@ async def test_a_token_of_a_key_lets_in_as_far_as_the_key_still_does(
     write_keys(path, [ApiKey(kept.id, kept.name, "0" * 64, None, kept.created)])
     await auth.verify_token("another")
     assert not found.lets_in(asked)
+
+
+async def test_a_key_that_has_become_somebody_elses_ends_what_it_has_open(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    key, kept = new_key("ann", None, None)
+    write_keys(path, [kept])
+    auth: Any = provider(keys_file=str(path))
+    found = await auth.verify_token(key)
+    write_keys(path, [replace(kept, name="bob")])
+    assert (await auth.verify_token(key)).client_id == "key:bob"
+    assert not found.lets_in(None)

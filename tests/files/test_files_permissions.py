@@ -120,8 +120,23 @@ def test_a_sticky_folder_and_a_read_only_file_system_are_safe(folder: Path, monk
     folder.chmod(0o777)
     assert weaknesses(path) != []
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    monkeypatch.setattr(permissions, "_shares_its_processes", lambda: False)
     assert weaknesses(path) == []
     assert weaknesses(folder / "none") == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces")
+def test_what_is_read_only_for_a_service_alone_is_not_safe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "mcp.json"
+    path.write_text("{}")
+    folder.chmod(0o777)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    of_all = SimpleNamespace(st_ino=0xEFFFFFFC)
+    real = os.stat
+    monkeypatch.setattr(os, "stat", lambda at, **how: of_all if at == "/proc/self/ns/pid" else real(at, **how))
+    assert weaknesses(path) != []
+    of_all.st_ino += 1  # a container
+    assert weaknesses(path) == []
 
 
 def test_a_link_is_as_weak_as_its_folder_and_as_what_it_leads_to(folder: Path) -> None:
