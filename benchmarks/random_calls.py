@@ -294,7 +294,7 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         of_child = {
             "slots": calls.in_flight + calls.waiting + len(calls._limiter.slots._held) + len(calls._limiter._waiting),
             "places": calls._places.taken,
-            "owners": 0 if session is None else len(session._ownership._in_flight),
+            "callers": 0 if session is None else len(session._requests._in_flight),
         }
         if session is not None:
             of_child["direct requests"] = session.direct.count

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.persisted.store import CatalogueStore
 from fastmcp_aggregator.children.child import Child
@@ -219,6 +220,7 @@ class Backend:
         require_credentials(self.config, self.settings)
         launched, self._launched = self._launched, None
         runtime = Runtime(
+            self,
             self.config,
             self.settings,
             self._options,
@@ -234,9 +236,6 @@ class Backend:
             accounts=self.accounts,
             logins=self.logins,
             fanout=self.fanout,
-            on_changed=self._on_changed,
-            on_given_up=self.policies.gave_way,
-            on_question_refused=self.policies.question_refused,
         )
         self.runtime = runtime
         try:
@@ -248,6 +247,17 @@ class Backend:
             self.runtime = None
             self.begun.clear()
             await self.accounts.settled()
+
+    # What the run reports.
+
+    def offers_changed(self) -> None:
+        self._on_changed()
+
+    def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
+        self.policies.gave_way(server, principal, taker)
+
+    def question_refused(self, server: str, method: str) -> None:
+        self.policies.question_refused(server, method)
 
     def _watched(self) -> dict[str, list[Path]]:
         """The files and folders of each server that is restarted when they change."""

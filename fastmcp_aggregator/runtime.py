@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import ResourceUpdated
@@ -66,11 +67,25 @@ class ServedView:
             self.live_clients.lists_changed(kinds)
 
 
+class RunEvents(Protocol):
+    """What a run reports. Never blocks."""
+
+    def offers_changed(self) -> None:
+        """A child offers something else, or can be used again, or no longer."""
+
+    def gave_way(self, server: str, principal: Principal, taker: Principal) -> None:
+        """An instance of a server was closed, whose it was, and who needed one."""
+
+    def question_refused(self, server: str, method: str) -> None:
+        """A question of a server was refused, because its caller is unknown."""
+
+
 class Runtime:
     """One run: the children, their instances, rounds, log levels and subscriptions; hears what they report."""
 
     def __init__(
         self,
+        events: RunEvents,
         config: McpConfig,
         settings: AggregatorSettings,
         options: Callable[[ServerConfig], ChildOptions],
@@ -87,19 +102,11 @@ class Runtime:
         accounts: Accounts,
         logins: Logins,
         fanout: Fanout,
-        on_changed: Callable[[], None],
-        on_given_up: Callable[[str, Principal, Principal], None],
-        on_question_refused: Callable[[str, str], None],
     ) -> None:
-        """`on_changed` is told of each change in what a child offers, `on_given_up` of each instance of a server that
-        gave way, whose it was, and to whom, and `on_question_refused` of each question of a server, by its method.
-        """
         self._profile = profile
         self._views = views
         self._changes = changes
-        self._on_changed = on_changed
-        self._on_given_up = on_given_up
-        self._on_question_refused = on_question_refused
+        self._events = events
         self._fanout = fanout
         self.log_levels = ChildLogLevels(self._clients)
         self.subscriptions = Subscriptions(self._publish_update, fanout)
@@ -108,18 +115,11 @@ class Runtime:
         connects = StartSlots(at_once, timings.connect_slot_timeout)
         context = ChildContext(self, profile, new_endpoint, timings, starts, connects, catalogues)
         self.supervisor = Supervisor(config, options, context, launched)
-        self.instances = Instances(
-            self.supervisor,
-            limit=settings.max_isolated_sessions,
-            is_subscribed=self.subscriptions.has_subscribers,
-            is_shown=self._is_shown,
-            on_given_up=self._given_up,
-            on_joined=self.log_levels.connected,
-        )
-        self.rounds = Rounds(self.log_levels, self.instances, peers, timings)
-        self.tasks = Tasks(lambda: self.children, self.instances, self.rounds, task_ids, RemoteTasks(peers))
         limit = settings.max_isolated_sessions
-        self.catalogues = CallerCatalogues(accounts, self.instances, limit=limit, on_changed=self._listed_to)
+        self.instances = Instances(self.supervisor, self, limit=limit)
+        self.rounds = Rounds(self.log_levels, self.instances, peers, timings)
+        self.tasks = Tasks(self.supervisor, self.instances, self.rounds, task_ids, RemoteTasks(peers))
+        self.catalogues = CallerCatalogues(accounts, self.instances, self, limit=limit)
         self.account_calls = AccountCalls(accounts, logins, self.instances, self.tasks, self.catalogues)
         self._first = frozenset(self.children.values())
 
@@ -161,11 +161,10 @@ class Runtime:
     def regrouped(self) -> None:
         """Groups have changed: end the instances of servers that their sessions' groups do not have any more."""
         for instance, _ in list(self.instances):
-            if not self._is_shown(instance, place_of(instance)):
+            if not self.is_shown(instance, place_of(instance)):
                 self.instances.end(instance)
 
-    def _is_shown(self, child: Child, session: Hashable) -> bool:
-        """Whether a session may use a server, as far as it has one view."""
+    def is_shown(self, child: Child, session: Hashable) -> bool:
         views = [view for view in self._views if session in view.live_clients.connections]
         return not views or any(each.key == child.key for view in views for each in view.directory.children)
 
@@ -184,7 +183,7 @@ class Runtime:
             return
         for view in self._views:
             view.changed(child, kinds)
-        self._on_changed()
+        self._events.offers_changed()
 
     def retired(self, child: Child) -> None:
         """End the instances of a child that is gone from the config."""
@@ -201,7 +200,7 @@ class Runtime:
 
     def question_refused(self, child: Child, method: str) -> None:
         """Record a question that was refused, because its caller is unknown."""
-        self._on_question_refused(child.key, method)
+        self._events.question_refused(child.key, method)
 
     def is_needed(self, child: Child) -> bool:
         """Whether somebody has subscribed to a resource of it, or it has instances beside which it is called, or open
@@ -211,11 +210,21 @@ class Runtime:
         is_subscribed = bool(self.subscriptions.resources.get(child.place))
         return has_instances or is_subscribed or self.instances.tasks.held_for(child) > 0
 
-    def _given_up(self, instance: Child, principal: Principal, taker: Principal) -> None:
-        self.subscriptions.interrupted(instance)
-        self._on_given_up(instance.key, principal, taker)
+    # What instances report.
 
-    def _listed_to(self, child: Child, principal: Hashable, kinds: frozenset[Kind]) -> None:
+    def client_joined(self) -> None:
+        """Set the log levels of instances, each of which depends on who its clients are."""
+        self.log_levels.connected()
+
+    def is_subscribed(self, instance: Child) -> bool:
+        return self.subscriptions.has_subscribers(instance)
+
+    def instance_gave_way(self, instance: Child, principal: Principal, taker: Principal) -> None:
+        """Tell its subscribers, who hear of no more changes."""
+        self.subscriptions.interrupted(instance)
+        self._events.gave_way(instance.key, principal, taker)
+
+    def listed_to(self, child: Child, principal: Hashable, kinds: frozenset[Kind]) -> None:
         for view in self._views:
             view.changed_for(principal, child, kinds)
 

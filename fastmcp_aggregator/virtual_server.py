@@ -239,8 +239,8 @@ class VirtualServer(FastMCP[None]):
         with suppress(StartupError):
             answers = self._early_answers(front, streams.conversation)
             stale = await answers.stale(streams.listed)
-            if front.sender is not None:
-                connection = None if front.sender.is_modern else front.sender.connection
+            if front.caller is not None:
+                connection = None if front.caller.is_modern else front.caller.connection
                 await self._live_clients.tell(connection, stale, client.holder)
             if keep is not None:
                 await answers.keep_up(keep)

@@ -30,7 +30,7 @@ from fastmcp_aggregator.auth.claims import access_token_of, principal_of
 from fastmcp_aggregator.callers.outbox import Outbox, outbox_of
 from fastmcp_aggregator.callers.pipe_client import PIPE_CLIENT
 from fastmcp_aggregator.children.client_profile import ClientProfile
-from fastmcp_aggregator.children.session.ownership import OnProgress
+from fastmcp_aggregator.children.session.in_flight import OnProgress
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.extensions.apps import APPS

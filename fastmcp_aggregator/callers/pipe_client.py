@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
-from fastmcp_aggregator.children.session.ownership import Attached
+from fastmcp_aggregator.children.session.in_flight import Attached
 
 
 class PipeClient(Attached):

@@ -25,8 +25,8 @@ from mcp.shared.exceptions import MCPError
 
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, definition_of
 from fastmcp_aggregator.children.breaker import Breaker
-from fastmcp_aggregator.children.session.direct import DirectRequest, Requester
-from fastmcp_aggregator.children.session.ownership import ActivityDeadline, Owner
+from fastmcp_aggregator.children.session.direct import DirectCaller, DirectRequest
+from fastmcp_aggregator.children.session.in_flight import ActivityDeadline, AnyCaller
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.children.timings import Timings
@@ -37,7 +37,7 @@ from fastmcp_aggregator.protocol.methods import PROGRESS, TOOLS_CALL
 from fastmcp_aggregator.settings.options import ChildOptions
 
 
-class Callee(Protocol):
+class AnyChild(Protocol):
     """The child as its callers see it."""
 
     key: str
@@ -96,7 +96,7 @@ class StartedRequest:
 class Calls:
     """All requests to one child, over the sessions of all its lives."""
 
-    def __init__(self, child: Callee, options: ChildOptions, timings: Timings) -> None:
+    def __init__(self, child: AnyChild, options: ChildOptions, timings: Timings) -> None:
         self._child = child
         self._timings = timings
         self._clock = timings.clock
@@ -142,23 +142,23 @@ class Calls:
         method: str,
         params: Mapping[str, Any],
         *,
-        owner: Owner | None = None,
+        caller: AnyCaller | None = None,
         holder: Holder = None,
         spent: float = 0.0,
     ) -> Result:
-        """Forward one request; returns its result unchanged. Without an owner, `holder` says whose share it takes. Of
+        """Forward one request; returns its result unchanged. Without a caller, `holder` says whose share it takes. Of
         its deadline so many seconds are `spent`.
 
         Raises:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
-        holder = holder if owner is None else owner.holder
+        holder = holder if caller is None else caller.holder
         waited = spent if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder, spent)
         try:
-            return await self._ask(method, params, owner, waited)
+            return await self._ask(method, params, caller, waited)
         except RemoteFailure as error:
-            return await self._after_failure(error, method, params, owner, waited)
+            return await self._after_failure(error, method, params, caller, waited)
         finally:
             self.release(holder)
 
@@ -180,7 +180,7 @@ class Calls:
         return self._busy(self._load, "no more may wait")
 
     def start(
-        self, method: str, params: Mapping[str, Any], requester: Requester, timeout: float = math.inf
+        self, method: str, params: Mapping[str, Any], caller: DirectCaller, timeout: float = math.inf
     ) -> StartedRequest:
         """Send a request at once, which has the reserved slot until it is completed, abandoned or adopted.
 
@@ -193,11 +193,11 @@ class Calls:
         assert session is not None
         limit = min(timeout, self._deadlines.get(method, self._deadline))
         try:
-            request = session.direct.send(method, params, requester, limit)
+            request = session.direct.send(method, params, caller, limit)
         except OSError:
             self._cut = session
             raise
-        return StartedRequest(method, session, request, requester.holder, self._clock())
+        return StartedRequest(method, session, request, caller.holder, self._clock())
 
     def complete(self, started: StartedRequest) -> None:
         self.answered()
@@ -209,25 +209,25 @@ class Calls:
         self.breaker.abandoned()
         self.release(started.holder)
 
-    async def adopt(self, started: StartedRequest, params: Mapping[str, Any], owner: Owner) -> Result:
+    async def adopt(self, started: StartedRequest, params: Mapping[str, Any], caller: AnyCaller) -> Result:
         """Wait for a request that was started, as `request` waits for one.
 
         Raises:
             ChildServerError: the child was lost or timed out.
             MCPError: the child's own error.
         """
-        adopted = partial(started.request.adopted, owner)
+        adopted = partial(started.request.adopted, caller)
         spent = self._clock() - started.began
         try:
-            return await self._outcome(started.session, started.method, adopted, owner, spent=spent)
+            return await self._outcome(started.session, started.method, adopted, caller, spent=spent)
         except RemoteFailure as error:
-            return await self._after_failure(error, started.method, params, owner, 0.0)
+            return await self._after_failure(error, started.method, params, caller, 0.0)
         finally:
             self.release(started.holder)
 
-    async def session(self, owner: Owner | None = None) -> ChildSession:
-        """Wait for the child's first start, wake it, or trigger its next one; returns its session. The owner hears that
-        it is still starting.
+    async def session(self, caller: AnyCaller | None = None) -> ChildSession:
+        """Wait for the child's first start, wake it, or trigger its next one; returns its session. The caller hears
+        that it is still starting.
 
         Raises:
             ChildServerError: there is none, for this reason.
@@ -236,11 +236,11 @@ class Calls:
         starting = f"server {child.key!r} is starting"
         if not child.settled.is_set():
             with released_while_waiting.get()():
-                await self._reporting(child.until_settled(), owner, starting)
+                await self._reporting(child.until_settled(), caller, starting)
         child.wake()
         if was_woken := child.is_waking:
             with released_while_waiting.get()():
-                await self._reporting(self._until_awake(), owner, starting)
+                await self._reporting(self._until_awake(), caller, starting)
         if child.session is not None and child.session.lost.is_set():
             await self._until_noticed(child.session)
         if child.session is None and not was_woken and child.trigger_retry():
@@ -260,19 +260,19 @@ class Calls:
         """Record a timeout or a lost connection."""
         self.breaker.failed(self._clock())
 
-    async def _reporting(self, waiting: Coroutine[Any, Any, None], owner: Owner | None, message: str) -> None:
-        """Wait, and tell the owner so now and then.
+    async def _reporting(self, waiting: Coroutine[Any, Any, None], caller: AnyCaller | None, message: str) -> None:
+        """Wait, and tell the caller so now and then.
 
         Progress has to increase with each notification, and a server's own may begin at 0: so this ends below that.
         """
-        if owner is None or not owner.wants_progress:
+        if caller is None or not caller.wants_progress:
             return await waiting
         task = asyncio.ensure_future(waiting)
         said = 0
         try:
             while not (await asyncio.wait({task}, timeout=self._timings.report_interval))[0]:
                 said += 1
-                owner.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
+                caller.notify(PROGRESS.name, {"progress": -1 / said, "message": message})
             return task.result()
         finally:
             task.cancel()
@@ -320,42 +320,42 @@ class Calls:
             self._asking[deadline] = holder
 
     async def _after_failure(
-        self, failed: RemoteFailure, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float
+        self, failed: RemoteFailure, method: str, params: Mapping[str, Any], caller: AnyCaller | None, waited: float
     ) -> Result:
         """Ask again what was not executed and only reads."""
         if failed.failure.kind != "expired" or method == TOOLS_CALL.name:
             raise self._explained(failed) from None
         try:
-            return await self._ask(method, params, owner, waited)
+            return await self._ask(method, params, caller, waited)
         except RemoteFailure as error:
             raise self._explained(error) from None
 
-    async def _ask(self, method: str, params: Mapping[str, Any], owner: Owner | None, waited: float) -> Result:
+    async def _ask(self, method: str, params: Mapping[str, Any], caller: AnyCaller | None, waited: float) -> Result:
         if self._cut is not None and self._cut is self._child.session:
             await self._until_noticed(self._cut)
         session = self._child.session
         if session is None or session.lost.is_set():
             listed = definition_of(self._child.catalogue, method, params)
-            session = await self.session(owner)
+            session = await self.session(caller)
             if listed is not None and definition_of(self._child.catalogue, method, params) != listed:
                 raise self._changed(method, params)
         if self.breaker.has_failures and (seconds := self.breaker.wait(self._clock())) is not None:
             raise self._breaker_open(seconds)
-        send = partial(session.request, method, params, owner)
-        return await self._outcome(session, method, send, owner, waited=waited)
+        send = partial(session.request, method, params, caller)
+        return await self._outcome(session, method, send, caller, waited=waited)
 
     async def _outcome(
         self,
         session: ChildSession,
         method: str,
         send: SendRequest,
-        owner: Owner | None,
+        caller: AnyCaller | None,
         *,
         waited: float = 0.0,
         spent: float = 0.0,
     ) -> Result:
         """The result of a request that has waited for its turn, and was then sent, for so many seconds."""
-        holder = None if owner is None else owner.holder
+        holder = None if caller is None else caller.holder
         try:
             return await self._within_deadline(session, method, send, holder, waited=waited, spent=spent)
         except asyncio.CancelledError:

@@ -38,8 +38,8 @@ from fastmcp_aggregator.children.process.on_demand import stops_when_idle
 from fastmcp_aggregator.children.process.start_slots import Start, StartSlots
 from fastmcp_aggregator.children.process.stderr import NO_ROOTS
 from fastmcp_aggregator.children.retry import Retry
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.children.session.listing import Lists
-from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.waits import wait_first
@@ -385,7 +385,7 @@ class Child:
     # What its session reports.
 
     @property
-    def sole_client(self) -> Owner | None:
+    def sole_client(self) -> AnyCaller | None:
         """The only client, if it can be asked at any time."""
         return self.context.profile.sole_client
 

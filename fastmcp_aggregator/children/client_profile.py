@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.protocol.client_capabilities import RELAYED, kind_of
 
 ANY_CLIENT = "any"
@@ -23,7 +23,7 @@ class ClientProfile:
     """What a child may know of its clients."""
 
     def __init__(self) -> None:
-        self.sole_client: Owner | None = None
+        self.sole_client: AnyCaller | None = None
         """The only client, if it can be asked at any time."""
         self.is_single = False
         """Whether there is one client at most."""
@@ -62,7 +62,7 @@ class ClientProfile:
         self.is_nobody = True
         self._declared = {name: each for name, each in RELAYED.items() if has_roots or name != "roots"}
 
-    def record(self, declared: Mapping[str, Any], sole_client: Owner | None, *, is_legacy: bool) -> None:
+    def record(self, declared: Mapping[str, Any], sole_client: AnyCaller | None, *, is_legacy: bool) -> None:
         """Record the capabilities that a client has declared; of the first client alone, where one is expected."""
         if self.is_awaited:
             self._declared, self.sole_client, self._is_legacy = declared, sole_client, is_legacy

@@ -104,14 +104,14 @@ class EarlyAnswers:
         return None if listed is None else digest_of(listed)
 
     async def _listed(self, kind: Kind) -> bytes | None:
-        sender, first = self._front.sender, self._conversation.first
-        if sender is None or first is None:
+        caller, first = self._front.caller, self._conversation.first
+        if caller is None or first is None:
             return None
         request: dict[str, Any] = {"jsonrpc": "2.0", "id": 0, "method": SPECS[kind].list_method}
-        if sender.is_modern:
+        if caller.is_modern:
             request["params"] = {"_meta": (first.params or {}).get("_meta")}
         line = raw_json.read_request(json.dumps(request).encode())
         try:
-            return (await self._path.listed(line, sender, raw_json.encode)).whole()
+            return (await self._path.listed(line, caller, raw_json.encode)).whole()
         except (Declined, *raw_json.Malformed):
             return None

@@ -17,7 +17,7 @@ from fastmcp_aggregator.callers.caller import (
     remember_declared,
 )
 from fastmcp_aggregator.children.client_profile import ClientProfile
-from fastmcp_aggregator.children.session.ownership import Attached
+from fastmcp_aggregator.children.session.in_flight import Attached
 from fastmcp_aggregator.extensions import table as extensions
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.introduction import (

@@ -55,6 +55,6 @@ class HubClient:
 
     @property
     def _name(self) -> str | None:
-        sender = None if self._front is None else self._front.sender
-        params = None if sender is None else sender.connection.client_params
+        caller = None if self._front is None else self._front.caller
+        params = None if caller is None else caller.connection.client_params
         return None if params is None else params.client_info.name

@@ -47,7 +47,7 @@ from fastmcp_aggregator.protocol.methods import (
 )
 from fastmcp_aggregator.relay.instances.caller_catalogues import CallerCatalogues
 from fastmcp_aggregator.relay.instances.instances import Instances
-from fastmcp_aggregator.relay.remote_tasks import RemoteOwner
+from fastmcp_aggregator.relay.remote_tasks import RemoteCaller
 from fastmcp_aggregator.relay.rounds import RETRY_PARAMS, forwarded
 from fastmcp_aggregator.relay.tasks import Tasks
 
@@ -245,9 +245,9 @@ async def _authorize(account: Account, call: Call) -> None:
 
 async def _listed_to_all(call: Call) -> Result:
     """A page of what the hub's own account sees, asked for in nobody's name."""
-    nobody = RemoteOwner(None, call.caller.capabilities)
+    nobody = RemoteCaller(None, call.caller.capabilities)
     nobody.holder = call.caller.holder
-    return await call.child.calls.request(call.method, forwarded(call.child, call.params, call.address), owner=nobody)
+    return await call.child.calls.request(call.method, forwarded(call.child, call.params, call.address), caller=nobody)
 
 
 def _after_login(call: Call) -> Result:

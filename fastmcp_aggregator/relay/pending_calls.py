@@ -28,7 +28,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CA
 
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.callers.caller import Caller
-from fastmcp_aggregator.children.session.ownership import AskedTooLate, OnProgress
+from fastmcp_aggregator.children.session.in_flight import AskedTooLate, OnProgress
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities

@@ -11,8 +11,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
 
 from fastmcp_aggregator.callers.call import Call
+from fastmcp_aggregator.children.session.in_flight import AnyCaller, OnProgress
 from fastmcp_aggregator.children.session.incoming import OnNotification
-from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
 from fastmcp_aggregator.extensions.tasks import TaskRef
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.remote_rounds import frozen, result_from
@@ -20,7 +20,7 @@ from fastmcp_aggregator.replicas.peers import MalformedMessageError, Message, Pe
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
 
-class RemoteOwner:
+class RemoteCaller:
     """Who a request is sent for that is at another replica, or nobody who could be told or asked anything."""
 
     wants_progress = False
@@ -50,7 +50,7 @@ class TaskRequest:
     refs: Sequence[TaskRef]
     method: str
     params: Mapping[str, Any]
-    owner: RemoteOwner
+    caller: RemoteCaller
 
 
 class RemoteTasks:
@@ -79,25 +79,25 @@ class RemoteTasks:
         question = _message([ref], call.method, params, call.caller)
         return result_from(await self._peers.request(ref.replica, question, lambda part: None))
 
-    async def listen(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+    async def listen(self, refs: Sequence[TaskRef], caller: AnyCaller, on_notification: OnNotification) -> None:
         """Have the replica that has these tasks tell how they are, as long as this goes on.
 
         Raises:
             PeerLostError: the replica is gone.
         """
-        question = _message(refs, "", {}, owner)
+        question = _message(refs, "", {}, caller)
         await self._peers.request(
             refs[0].replica, question, lambda part: on_notification(part["method"], part["params"])
         )
 
 
-def _message(refs: Sequence[TaskRef], method: str, params: Mapping[str, Any], owner: Owner) -> Message:
+def _message(refs: Sequence[TaskRef], method: str, params: Mapping[str, Any], caller: AnyCaller) -> Message:
     return {
         "tasks": [asdict(ref) for ref in refs],
         "method": method,
         "params": dict(params),
-        "account": owner.account,
-        "capabilities": dict(owner.capabilities or {}),
+        "account": caller.account,
+        "capabilities": dict(caller.capabilities or {}),
     }
 
 
@@ -112,7 +112,7 @@ def question_from(message: Message) -> TaskRequest:
             "capabilities": dict(capabilities),
         }:
             return TaskRequest(
-                [_ref(task) for task in tasks], method, params, RemoteOwner(frozen(account), capabilities)
+                [_ref(task) for task in tasks], method, params, RemoteCaller(frozen(account), capabilities)
             )
         case _:
             raise MalformedMessageError

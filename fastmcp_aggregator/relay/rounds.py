@@ -32,7 +32,7 @@ from mcp_types import (
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller, ignore_progress
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
@@ -152,7 +152,7 @@ class Rounds:
         raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
 
 
-def send(child: Child, call: Call, params: Params, owner: Owner) -> Awaitable[Result]:
+def send(child: Child, call: Call, params: Params, caller: AnyCaller) -> Awaitable[Result]:
     """Send a request to a child once, unless that is done already; its result as it came.
 
     Raises:
@@ -162,8 +162,8 @@ def send(child: Child, call: Call, params: Params, owner: Owner) -> Awaitable[Re
     started, call.started = call.started, None
     told = forwarded(child, params, call.address)
     if started is not None:
-        return child.calls.adopt(started, told, owner)
-    return child.calls.request(call.method, told, owner=owner, spent=call.spent)
+        return child.calls.adopt(started, told, caller)
+    return child.calls.request(call.method, told, caller=caller, spent=call.spent)
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ it cannot without (-32021) is it called again, with the declaration.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -27,8 +27,9 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.child import Child
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.children.session.incoming import OnNotification
-from fastmcp_aggregator.children.session.ownership import Owner
+from fastmcp_aggregator.children.supervisor import Supervisor
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions.tasks import TASKS, TaskRef, is_over, is_task
@@ -36,7 +37,7 @@ from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import TASKS_CANCEL, TASKS_GET
 from fastmcp_aggregator.relay.instances.instances import Instances
 from fastmcp_aggregator.relay.remote_rounds import notify_replica, to_message
-from fastmcp_aggregator.relay.remote_tasks import RemoteOwner, RemoteTasks, question_from
+from fastmcp_aggregator.relay.remote_tasks import RemoteCaller, RemoteTasks, question_from
 from fastmcp_aggregator.relay.rounds import Rounds, forwarded
 from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task
 from fastmcp_aggregator.relay.task_polling import Polling
@@ -54,13 +55,13 @@ class Tasks:
 
     def __init__(
         self,
-        children: Callable[[], Mapping[str, Child]],
+        supervisor: Supervisor,
         instances: Instances,
         rounds: Rounds,
         ids: TaskIds,
         remote: RemoteTasks,
     ) -> None:
-        self._children = children
+        self._supervisor = supervisor
         self._instances = instances
         self._rounds = rounds
         self._ids = ids
@@ -109,38 +110,38 @@ class Tasks:
             raise MCPError(error.error.code, message or error.error.message, error.error.data) from error
         return {**result, "taskId": call.params["taskId"]} if "taskId" in result else result
 
-    async def listen(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+    async def listen(self, refs: Sequence[TaskRef], caller: AnyCaller, on_notification: OnNotification) -> None:
         """Have a server report tasks that it has made, until this is cancelled or the server has no more to say.
 
         Raises:
             ChildServerError, MCPError, PeerLostError: it cannot be asked.
         """
         if self._remote.has(refs[0].replica):
-            await self._remote.listen(refs, owner, on_notification)
+            await self._remote.listen(refs, caller, on_notification)
         else:
-            await self._listen_here(refs, owner, on_notification)
+            await self._listen_here(refs, caller, on_notification)
 
     async def answer(self, message: Message, say: OnMessage) -> Message:
         """Answer `ask` for a client that has come to another replica; see `Peers`."""
         question = question_from(message)
         if question.method:
-            return await to_message(self._ask_here(question.refs[0], question.method, question.params, question.owner))
-        await self._listen_here(question.refs, question.owner, partial(notify_replica, say))
+            return await to_message(self._ask_here(question.refs[0], question.method, question.params, question.caller))
+        await self._listen_here(question.refs, question.caller, partial(notify_replica, say))
         return {}
 
     @asynccontextmanager
-    async def _server_of(self, ref: TaskRef, owner: Owner) -> AsyncIterator[Child]:
-        """The child, or the instance of it, that has made a task, or has its owner's account; released afterwards.
+    async def _server_of(self, ref: TaskRef, caller: AnyCaller) -> AsyncIterator[Child]:
+        """The child, or the instance of it, that has made a task, or has its caller's account; released afterwards.
 
         Raises:
             MCPError: it is gone, and its task with it.
             ChildServerError: there are too many instances.
         """
-        child = self._instances.tasks.named(ref.instance) if ref.instance else self._children().get(ref.server)
+        child = self._instances.tasks.named(ref.instance) if ref.instance else self._supervisor.children.get(ref.server)
         if child is None or child.key != ref.server:
             raise lost_task(ref)
-        if has_accounts(child) and isinstance(owner, Caller):
-            async with self._instances.serving(child, owner) as instance:
+        if has_accounts(child) and isinstance(caller, Caller):
+            async with self._instances.serving(child, caller) as instance:
                 yield instance
             return
         try:
@@ -165,10 +166,10 @@ class Tasks:
                 # Its process is gone; but where the server keeps its tasks elsewhere, ours knows it.
         return await self._ask_here(ref, call.method, call.params, call.caller)
 
-    async def _ask_here(self, ref: TaskRef, method: str, params: Params, owner: Owner) -> Result:
-        async with self._server_of(ref, owner) as child:
+    async def _ask_here(self, ref: TaskRef, method: str, params: Params, caller: AnyCaller) -> Result:
+        async with self._server_of(ref, caller) as child:
             told = forwarded(child, params, {"taskId": ref.task})
-            result = await child.calls.request(method, told, owner=owner)
+            result = await child.calls.request(method, told, caller=caller)
             if method == TASKS_GET.name and not has_accounts(child):
                 self._instances.tasks.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
             return result
@@ -182,15 +183,15 @@ class Tasks:
         replica = self._remote.own_id if is_here else ""
         return TaskRef(child.key, result["taskId"], call.name, replica, name if is_instance else "")
 
-    async def _listen_here(self, refs: Sequence[TaskRef], owner: Owner, on_notification: OnNotification) -> None:
+    async def _listen_here(self, refs: Sequence[TaskRef], caller: AnyCaller, on_notification: OnNotification) -> None:
         """A server that has a new session is asked again."""
-        async with self._server_of(refs[0], owner) as child:
+        async with self._server_of(refs[0], caller) as child:
             while True:
                 session = await child.calls.session()
                 if session.era != "modern":
                     return
                 try:
-                    await session.listen_for_tasks([ref.task for ref in refs], owner, on_notification)
+                    await session.listen_for_tasks([ref.task for ref in refs], caller, on_notification)
                 except MCPError as error:
                     if not session.is_over(error):
                         raise
@@ -202,7 +203,7 @@ class Tasks:
         """The result of a task, for a client that takes none; cancelled with the call."""
 
         async def ask(method: str, **more: Any) -> Result:
-            return await child.calls.request(method, {"taskId": task["taskId"], **more}, owner=call.caller)
+            return await child.calls.request(method, {"taskId": task["taskId"], **more}, caller=call.caller)
 
         polling = Polling(ask, call.caller)
         try:
@@ -217,10 +218,10 @@ class Tasks:
         cancelling.add_done_callback(self._cancelling.discard)
 
     async def _cancelled(self, child: Child, task_id: str) -> None:
-        owner = RemoteOwner(None, {"extensions": {TASKS.identifier: {}}})
+        caller = RemoteCaller(None, {"extensions": {TASKS.identifier: {}}})
         try:
             async with asyncio.timeout(_CANCEL_TIMEOUT):
-                await child.calls.request(TASKS_CANCEL.name, {"taskId": task_id}, owner=owner)
+                await child.calls.request(TASKS_CANCEL.name, {"taskId": task_id}, caller=caller)
         except (ChildServerError, MCPError, TimeoutError):
             return  # it has ended, or the server has
 

@@ -18,14 +18,14 @@ class Clients:
     """Who owns everything, and answers when told to."""
 
     def __init__(self) -> None:
-        self.request = SimpleNamespace(deadline=None, questions=0, owner=self)
+        self.request = SimpleNamespace(deadline=None, questions=0, caller=self)
         self.may_answer = asyncio.Event()
 
     async def ask(self, *_: Any) -> dict[str, Any]:
         await self.may_answer.wait()
         return {}
 
-    def owner_of(self, _: Any) -> Clients:
+    def caller_of(self, _: Any) -> Clients:
         return self
 
     def request_of(self, _: Any) -> Any:
@@ -38,7 +38,7 @@ async def asked(clients: Clients, times: int, text: str = "", *, of_one: bool = 
     tasks = []
     for _ in range(times):
         if not of_one:
-            clients.request = SimpleNamespace(deadline=None, questions=0, owner=clients)
+            clients.request = SimpleNamespace(deadline=None, questions=0, caller=clients)
         tasks.append(asyncio.create_task(incoming.on_request(METHOD, {"message": text}, None, lambda *_: None)))  # type: ignore[arg-type,return-value]
         await asyncio.sleep(0)
     refused = [task for task in tasks if task.done()]

@@ -38,7 +38,7 @@ from support.talking_server import TalkingServer, talking_server
 from support.wire import EVERYTHING
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
-from fastmcp_aggregator.children.session.ownership import InFlight, OnProgress
+from fastmcp_aggregator.children.session.in_flight import InFlight, OnProgress
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.library_internals import HeldSession, session_endpoint_of, session_of
 
@@ -131,7 +131,7 @@ async def test_client_session_kwargs_log_level_decides_whether_a_modern_child_is
     assert "io.modelcontextprotocol/logLevel" not in data["params"]["_meta"]
 
 
-# ClientSession and the transports, in children/session/client_session.py and children/session/ownership.py.
+# ClientSession and the transports, in children/session/client_session.py and children/session/in_flight.py.
 
 
 CURRENT: ContextVar[str] = ContextVar("request", default="none")

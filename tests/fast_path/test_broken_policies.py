@@ -60,7 +60,7 @@ async def is_quiet(app: Aggregator) -> None:
     await until(lambda: app._pipeline.in_flight._count == 0)
     for child in app._backend.runtime.children.values():  # type: ignore[union-attr]
         assert child.calls.in_flight == 0
-        assert not child.session._ownership._in_flight  # type: ignore[union-attr]
+        assert not child.session._requests._in_flight  # type: ignore[union-attr]
     assert not app._pipeline.fast_path._cancellable
     await until(lambda: app._backend.places.counts() == (0, 0))
 

@@ -44,7 +44,7 @@ async def is_quiet(app: Aggregator) -> None:
     runtime = app._backend.runtime
     assert runtime is not None
     sessions = [child.session for child in runtime.children.values() if child.session is not None]
-    await until(lambda: not any(session.direct.count or session._ownership._in_flight for session in sessions))
+    await until(lambda: not any(session.direct.count or session._requests._in_flight for session in sessions))
     assert not app._pipeline.fast_path._cancellable
 
 

@@ -16,7 +16,7 @@ from support.memory import build_aggregator
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
-from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.children.session.in_flight import AnyCaller, OnProgress
 from fastmcp_aggregator.relay.rounds import forwarded
 
 META = "io.modelcontextprotocol/"
@@ -47,10 +47,10 @@ def is_modern(child: Child) -> bool:
 
 
 async def send(
-    child: Child, method: str, params: Mapping[str, Any], address: Mapping[str, Any], owner: Owner | None
+    child: Child, method: str, params: Mapping[str, Any], address: Mapping[str, Any], caller: AnyCaller | None
 ) -> dict[str, Any]:
     """What comes back of a request."""
-    return await child.calls.request(method, forwarded(child, params, address), owner=owner)
+    return await child.calls.request(method, forwarded(child, params, address), caller=caller)
 
 
 async def params_seen(child: Child, params: Mapping[str, Any]) -> dict[str, Any]:

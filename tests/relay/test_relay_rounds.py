@@ -24,7 +24,7 @@ from ways import Way, cancel, ways
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.children.session.ownership import AskedTooLate
+from fastmcp_aggregator.children.session.in_flight import AskedTooLate
 from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.relay.pending_calls import PendingCall
@@ -339,12 +339,12 @@ async def test_progress_comes_under_the_token_of_the_round(way: Way, client: Raw
 
 
 async def test_the_last_progress_between_two_rounds_is_told_in_the_next() -> None:
-    async def work(owner: PendingCall) -> Message:
+    async def work(caller: PendingCall) -> Message:
         for number in range(1, 21):
-            asyncio.get_running_loop().call_soon(owner.notify, PROGRESS.name, {"progress": number})
-        asyncio.get_running_loop().call_soon(owner.notify, PROGRESS.name, {"progress": 21, "message": "x" * 5000})
-        asyncio.get_running_loop().call_soon(owner.notify, "notifications/message", {"data": "x"})
-        return {"answer": await owner.ask("roots/list", {}, _ignored)}
+            asyncio.get_running_loop().call_soon(caller.notify, PROGRESS.name, {"progress": number})
+        asyncio.get_running_loop().call_soon(caller.notify, PROGRESS.name, {"progress": 21, "message": "x" * 5000})
+        asyncio.get_running_loop().call_soon(caller.notify, "notifications/message", {"data": "x"})
+        return {"answer": await caller.ask("roots/list", {}, _ignored)}
 
     caller = call().caller
     caller.__dict__.update(identity="i", account=None, holder="h", wants_progress=True, capabilities=EVERYTHING)
@@ -360,7 +360,7 @@ async def test_the_last_progress_between_two_rounds_is_told_in_the_next() -> Non
 async def test_a_question_over_a_call_that_was_just_ended_is_refused_and_not_kept_waiting() -> None:
     """The child may ask before the task of the call has taken note."""
 
-    async def work(owner: PendingCall) -> Message:
+    async def work(caller: PendingCall) -> Message:
         await asyncio.Event().wait()
         return {}
 

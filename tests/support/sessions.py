@@ -8,8 +8,8 @@ from typing import Any
 
 from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.process.process import ChildProcess
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.children.session.incoming import SessionEvents
-from fastmcp_aggregator.children.session.ownership import Owner
 from fastmcp_aggregator.children.session.session import ChildSession, open_session
 from fastmcp_aggregator.children.stdio.transport import ProcessTransport
 from fastmcp_aggregator.config import StdioServer
@@ -19,7 +19,7 @@ from fastmcp_aggregator.settings.options import DEFAULT_OPTIONS, EndpointOptions
 class Unheard:
     """What a session reports, for those who do not care."""
 
-    sole_client: Owner | None = None
+    sole_client: AnyCaller | None = None
 
     def lists_changed(self, kinds: frozenset[Kind]) -> None: ...
 

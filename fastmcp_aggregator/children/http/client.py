@@ -48,7 +48,7 @@ from fastmcp_aggregator.children.http.failures import (
 from fastmcp_aggregator.children.http.large_messages import LargeMessages
 from fastmcp_aggregator.children.http.metadata_addresses import guard
 from fastmcp_aggregator.children.http.network import Network
-from fastmcp_aggregator.children.session.ownership import child_has_hung_up, headers_of_caller, owner_now
+from fastmcp_aggregator.children.session.in_flight import caller_now, child_has_hung_up, headers_of_caller
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config.disclosure import shown
 
@@ -281,8 +281,8 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         """
         if self._credentials.passes_headers:
             return await self._network.handle_async_request(request)
-        owner = owner_now()
-        account = None if owner is None else owner.account
+        caller = caller_now()
+        account = None if caller is None else caller.account
         if self._cookies and "cookie" not in request.headers:
             jars = [self._cookies.get(None), self._cookies.get(account) if account is not None else None]
             if found := [text for jar in jars if jar is not None and (text := _header_of(jar, request))]:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import httpx2
 
 from fastmcp_aggregator.access.keys import KEY_PREFIX
-from fastmcp_aggregator.children.session.ownership import headers_of_caller, owner_now
+from fastmcp_aggregator.children.session.in_flight import caller_now, headers_of_caller
 from fastmcp_aggregator.children.session.transport_failure import HttpFailed, HttpFailure
 from fastmcp_aggregator.config import McpConfig, RemoteServer, StdioServer, UnresolvedServer
 from fastmcp_aggregator.config.documents import Location
@@ -95,8 +95,8 @@ class Credentials:
         Raises:
             HttpFailed: nobody has logged in to the server, or it is somebody else's request.
         """
-        owner = owner_now()
-        if self._only_for is not EVERYBODY and owner is not None and owner.account != self._only_for:
+        caller = caller_now()
+        if self._only_for is not EVERYBODY and caller is not None and caller.account != self._only_for:
             raise HttpFailed(HttpFailure("auth", "it is called with each caller's own account, and this is another's"))
         own = self._headers
         if self._login is not None and not self._caller_has_its_own:

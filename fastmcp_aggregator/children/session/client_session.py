@@ -16,8 +16,8 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import ClientCapabilities
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from fastmcp_aggregator.children.session.in_flight import request_of
 from fastmcp_aggregator.children.session.incoming import Incoming
-from fastmcp_aggregator.children.session.ownership import request_of
 from fastmcp_aggregator.extensions.table import of_era
 from fastmcp_aggregator.protocol.methods import Era
 

@@ -5,7 +5,7 @@ pipe is a line out, beside the session, and, where nothing unusual happens, a li
 Everything else that the child says is read by the session as always, in order: an answer is taken here only when all
 lines before it have been dispatched. Beside the SDK's transport for HTTP nothing can be sent (which response is whose,
 sessions that expire, streams that break are its business), so there the session is asked, in a task for each request.
-The sender of a direct request may leave it to a caller of the full path at any time (`adopted`), with what has come
+The caller may leave a direct request to the full path at any time (`adopted`), with what has come
 of it so far.
 """
 
@@ -23,12 +23,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, JSONRPCError, JSONRPCResponse
 from msgspec import UNSET, Raw
 
-from fastmcp_aggregator.children.session.ownership import (
+from fastmcp_aggregator.children.session.in_flight import (
     ActivityDeadline,
+    AnyCaller,
     AskedTooLate,
     InFlight,
-    Owner,
-    Ownership,
+    RequestsInFlight,
     send_in_context,
 )
 from fastmcp_aggregator.children.session.parts import LONG, TOO_MANY_PARTS, is_too_large, looking_for_parts
@@ -42,17 +42,17 @@ _MOST_KEPT = 1000
 """Messages about one request that are kept for who adopts it; the others are dropped."""
 DirectOutcome = dict[str, Any] | Exception
 """A result, with parts as the child wrote them, or decoded; or its error, or that of the connection."""
-_Told = Callable[[Owner], None]
+_Told = Callable[[AnyCaller], None]
 """Passes on what the child has said."""
 Addressed = Callable[[str, Mapping[str, Any], InFlight], tuple[dict[str, Any], dict[str, Any]]]
 """A request with what a child is told with each, and how the session is to send it."""
 AskDecoded = Callable[[str, Mapping[str, Any], InFlight], Awaitable[dict[str, Any]]]
 """Sends a request, and waits for its result."""
-_Question = asyncio.Future[Owner]
-"""A question of the child, which waits for the owner that is asked."""
+_Question = asyncio.Future[AnyCaller]
+"""A question of the child, which waits for the caller that is asked."""
 
 
-class Requester(Owner, Protocol):
+class DirectCaller(AnyCaller, Protocol):
     """Who sends a direct request, and owns it until it is adopted."""
 
     def settled(self) -> None:
@@ -89,19 +89,21 @@ class DirectRequest:
         "_questions",
         "_timeouts",
         "_waiter",
+        "caller",
         "has_many_parts",
         "id",
         "in_flight",
         "outcome",
-        "requester",
     )
 
     id: int
     """Which its channel gives it."""
 
-    def __init__(self, channel: DirectRequests, ownership: Ownership, requester: Requester, timeouts: Timeouts) -> None:
+    def __init__(
+        self, channel: DirectRequests, requests: RequestsInFlight, caller: DirectCaller, timeouts: Timeouts
+    ) -> None:
         """Take it up, to be sent at once; `end` it if it is not."""
-        self.requester = requester
+        self.caller = caller
         self.outcome: DirectOutcome | None = None
         self.has_many_parts: bool | None = None
         """Whether the result has too many to be decoded; None: that is not known."""
@@ -112,11 +114,11 @@ class DirectRequest:
         self._questions = 0
         self._waiter: asyncio.Future[None] | None = None
         self._timeouts = timeouts
-        timeouts.begin(self, requester.expired)
-        self.in_flight = ownership.begin(requester, self)
+        timeouts.begin(self, caller.expired)
+        self.in_flight = requests.begin(caller, self)
 
-    async def adopted(self, owner: Owner, deadline: ActivityDeadline) -> dict[str, Any]:
-        """Wait for the outcome in the requester's stead; cancelling that cancels the request at the child.
+    async def adopted(self, caller: AnyCaller, deadline: ActivityDeadline) -> dict[str, Any]:
+        """Wait for the outcome in the caller's stead; cancelling that cancels the request at the child.
 
         Raises:
             MCPError: the child's error, or the connection was closed, or the result is too large to be decoded.
@@ -124,7 +126,7 @@ class DirectRequest:
         """
         self._timeouts.end(self)
         try:
-            await self._hand_over(owner, deadline)
+            await self._hand_over(caller, deadline)
             if self.outcome is None:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
@@ -170,7 +172,7 @@ class DirectRequest:
         self.outcome = outcome
         self.end()
         if self._waiter is None:
-            self.requester.settled()
+            self.caller.settled()
         elif not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -183,12 +185,12 @@ class DirectRequest:
         if self._deadline is not None:
             self._deadline.waits_for_client(more=more)
 
-    def keep(self, tell: Callable[[Owner], None]) -> None:
+    def keep(self, tell: Callable[[AnyCaller], None]) -> None:
         """Buffer a message of the child until the request is adopted."""
         if len(self._kept) < _MOST_KEPT:
             self._kept.append(tell)
 
-    async def adopter(self) -> Owner:
+    async def adopter(self) -> AnyCaller:
         """Who adopts the request, once all that the child has said before was passed on.
 
         What the caller does next, up to where it waits, is done before anything that the child says later.
@@ -200,7 +202,7 @@ class DirectRequest:
         self._kept.append(question)
         return await question
 
-    async def _hand_over(self, owner: Owner, deadline: ActivityDeadline) -> None:
+    async def _hand_over(self, caller: AnyCaller, deadline: ActivityDeadline) -> None:
         """Pass on what was kept, in order, and what comes meanwhile."""
         self._deadline = deadline
         if self._kept:
@@ -210,11 +212,11 @@ class DirectRequest:
         while self._kept:
             kept = self._kept.popleft()
             if not isinstance(kept, asyncio.Future):
-                kept(owner)
+                kept(caller)
             elif not kept.done():
-                kept.set_result(owner)
+                kept.set_result(caller)
                 await asyncio.sleep(0)  # who waited for it goes on first
-        self.in_flight.owner = owner
+        self.in_flight.caller = caller
 
     def end(self) -> None:
         """Release the request: it is settled or abandoned."""
@@ -270,7 +272,7 @@ class DirectRequests(Protocol):
         """Direct requests in flight."""
         ...
 
-    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
+    def send(self, method: str, params: Mapping[str, Any], caller: DirectCaller, limit: float) -> DirectRequest:
         """Send a request, whose parameters may have undecoded parts; `limit` is the seconds that it has.
 
         Raises:
@@ -295,22 +297,22 @@ class PipeRequests:
         self._pending: dict[int | str, DirectRequest] = {}
         self._timeouts = _TimeoutsByLength()
         self._next_id: Callable[[], int]
-        self._ownership: Ownership
+        self._requests: RequestsInFlight
         self._addressed: Addressed
         self.ended: Callable[[InFlight], None]
 
-    def bind(self, ownership: Ownership, next_id: Callable[[], int], addressed: Addressed) -> None:
+    def bind(self, requests: RequestsInFlight, next_id: Callable[[], int], addressed: Addressed) -> None:
         """Number requests as the session does, own them there, and tell the child with each what it does."""
-        self._ownership, self._next_id, self._addressed = ownership, next_id, addressed
-        self.ended = ownership.end
+        self._requests, self._next_id, self._addressed = requests, next_id, addressed
+        self.ended = requests.end
 
     @property
     def count(self) -> int:
         return len(self._pending)
 
-    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
+    def send(self, method: str, params: Mapping[str, Any], caller: DirectCaller, limit: float) -> DirectRequest:
         write = self._joined.add if self._pending else self._pipe.write  # where one is on its way, there may be more
-        request = DirectRequest(self, self._ownership, requester, self._timeouts[limit])
+        request = DirectRequest(self, self._requests, caller, self._timeouts[limit])
         request.id = self._next_id()
         try:
             told = self._addressed(method, params, request.in_flight)[0]["params"]
@@ -387,9 +389,9 @@ class PipeRequests:
 class SessionRequests:
     """Those of a session that alone can send: a task for each asks it, as the full path does. `bind` it first."""
 
-    def __init__(self, ownership: Ownership) -> None:
+    def __init__(self, requests: RequestsInFlight) -> None:
         self.sink: Sink = _OPEN
-        self._ownership = ownership
+        self._requests = requests
         self._ask: AskDecoded
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._timeouts = _TimeoutsByLength()
@@ -401,10 +403,10 @@ class SessionRequests:
     def count(self) -> int:
         return len(self._asking)
 
-    def send(self, method: str, params: Mapping[str, Any], requester: Requester, limit: float) -> DirectRequest:
+    def send(self, method: str, params: Mapping[str, Any], caller: DirectCaller, limit: float) -> DirectRequest:
         """Raises: Malformed: a part that was not decoded cannot be."""
         whole = {name: raw_json.decode(part) if isinstance(part, Raw) else part for name, part in params.items()}
-        request = DirectRequest(self, self._ownership, requester, self._timeouts[limit])
+        request = DirectRequest(self, self._requests, caller, self._timeouts[limit])
         in_flight = request.in_flight
         request.id = in_flight.token
         asking = asyncio.create_task(self._outcome(request, in_flight, method, whole), name=f"direct:{method}")
@@ -436,7 +438,7 @@ class SessionRequests:
 
     def _over(self, in_flight: InFlight) -> None:
         del self._asking[in_flight.token]
-        self._ownership.end(in_flight)
+        self._requests.end(in_flight)
 
 
 class _TimeoutsByLength(dict[float, Timeouts]):

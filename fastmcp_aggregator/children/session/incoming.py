@@ -1,6 +1,6 @@
 """Incoming messages of a child, dispatched: to the caller they belong to, or to everyone who is to know of a change.
 
-A request without an owner is rejected, with what to do about it; a notification without one is dropped.
+A request without a caller is rejected, with what to do about it; a notification without one is dropped.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import INVALID_REQUEST, METHOD_NOT_FOUND
 
 from fastmcp_aggregator.catalogue.snapshot import CHANGED_KINDS, Kind
-from fastmcp_aggregator.children.session.ownership import (
+from fastmcp_aggregator.children.session.in_flight import (
+    AnyCaller,
     AskedTooLate,
     InFlight,
     OnProgress,
-    Owner,
-    Ownership,
+    RequestsInFlight,
 )
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.protocol.json_rpc import json_size
@@ -55,7 +55,7 @@ class SessionEvents(Protocol):
     """What is reported of a session. Never blocks."""
 
     @property
-    def sole_client(self) -> Owner | None:
+    def sole_client(self) -> AnyCaller | None:
         """Whom the child's messages belong to while no request is in flight."""
         ...
 
@@ -80,9 +80,9 @@ class SessionEvents(Protocol):
 class Incoming:
     """Dispatches the messages of one session."""
 
-    def __init__(self, server_key: str, ownership: Ownership, events: SessionEvents) -> None:
+    def __init__(self, server_key: str, requests: RequestsInFlight, events: SessionEvents) -> None:
         self._key = server_key
-        self._ownership = ownership
+        self._requests = requests
         self._events = events
         self._reports = TokenBucket(burst=1, rate=1)
         self._open: list[int] = []
@@ -113,8 +113,8 @@ class Incoming:
                 self._progressed(params)
                 return True
             case Recipient.CALLER:
-                if owner := self._ownership.owner_of(related):
-                    owner.notify(method, params)
+                if caller := self._requests.caller_of(related):
+                    caller.notify(method, params)
                 return True
             case Recipient.EVERYONE:
                 self._events.lists_changed(CHANGED_KINDS[method])
@@ -134,22 +134,22 @@ class Incoming:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
         if method == ROOTS_LIST.name and (roots := self._events.roots()) is not None:
             return dict(roots)
-        owner = self._ownership.owner_of(related)
-        if owner is None:
+        caller = self._requests.caller_of(related)
+        if caller is None:
             self._events.question_refused(method)
             if self._reports.take(time.monotonic()):
                 logger.warning(
                     "server %r asked %s, and it cannot be determined for which client; rejected", self._key, method
                 )
             raise MCPError(INVALID_REQUEST, f"{method}: {_NOBODY}")
-        request = self._ownership.request_of(related)
-        while owner is not None:
+        request = self._requests.request_of(related)
+        while caller is not None:
             try:
                 with self._open_question(request, method, params), _until_over(related):
-                    return await owner.ask(method, params, on_progress)
+                    return await caller.ask(method, params, on_progress)
             except AskedTooLate:
-                request = self._ownership.after_giving_up(request) if related is None else None
-                owner = request.owner if request is not None else None
+                request = self._requests.after_giving_up(request) if related is None else None
+                caller = request.caller if request is not None else None
         raise AskedTooLate
 
     @contextmanager
@@ -182,13 +182,13 @@ class Incoming:
         return self._listeners.get(stream) if isinstance(stream, str) else None
 
     def _progressed(self, params: Mapping[str, Any]) -> None:
-        request = self._ownership.progressed(params.get("progressToken"))
+        request = self._requests.progressed(params.get("progressToken"))
         if request is None:
             return
         if request.deadline is not None:
             request.deadline.touch()
-        if request.owner is not None:
-            request.owner.notify(PROGRESS.name, params)
+        if request.caller is not None:
+            request.caller.notify(PROGRESS.name, params)
 
 
 def _until_over(related: InFlight | None) -> AbstractContextManager[None]:

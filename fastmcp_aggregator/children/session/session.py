@@ -25,8 +25,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fastmcp_aggregator.children.session.client_session import RelayingSession
 from fastmcp_aggregator.children.session.direct import DirectRequests, SessionRequests
+from fastmcp_aggregator.children.session.in_flight import ActivityDeadline, AnyCaller, InFlight, RequestsInFlight
 from fastmcp_aggregator.children.session.incoming import Incoming, OnNotification, SessionEvents
-from fastmcp_aggregator.children.session.ownership import ActivityDeadline, InFlight, Owner, Ownership
 from fastmcp_aggregator.children.session.transport import WatchedTransport
 from fastmcp_aggregator.children.session.transport_failure import HttpFailure, RemoteFailure
 from fastmcp_aggregator.errors import ChildServerError
@@ -48,14 +48,14 @@ class ChildSession:
     def __init__(
         self,
         client: ProxyClient[WatchedTransport],
-        ownership: Ownership,
+        requests: RequestsInFlight,
         incoming: Incoming,
         asked: SessionRequests,
     ) -> None:
         """`asked` sends direct requests where the transport has no way beside the session."""
         self._session = client.session
         self._incoming = incoming
-        self._ownership = ownership
+        self._requests = requests
         self.lost = client.transport.lost
         self._transport = client.transport
         self.direct: DirectRequests = asked
@@ -63,7 +63,7 @@ class ChildSession:
         asked.bind(self._ask)
         if self._transport.direct is not None:
             next_id = self._session._dispatcher._allocate_id  # type: ignore[attr-defined]
-            self._transport.direct.bind(ownership, next_id, self._addressed)
+            self._transport.direct.bind(requests, next_id, self._addressed)
             self.direct = self._transport.direct
         self._probing = asyncio.Lock()
         self.protocol_version = client.protocol_version or ""
@@ -75,14 +75,14 @@ class ChildSession:
         )
 
     def serves(self, principal: Hashable, holder: Hashable) -> None:
-        """Something is sent for a principal by a request that has no owner; see `Ownership`."""
-        self._ownership.serves(principal, holder)
+        """Something is sent for a principal by a request that has no caller; see `RequestsInFlight`."""
+        self._requests.serves(principal, holder)
 
     async def request(
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        owner: Owner | None = None,
+        caller: AnyCaller | None = None,
         deadline: ActivityDeadline | None = None,
     ) -> dict[str, Any]:
         """Send one request and wait for its result, as the JSON object that the child sent.
@@ -93,7 +93,7 @@ class ChildSession:
             RemoteFailure: a remote child has not answered, or nothing that can be used.
             MCPError: the child's error unchanged, or -32000 when the connection ended (see `is_over`).
         """
-        with self._ownership.request(owner, deadline) as request:
+        with self._requests.request(caller, deadline) as request:
             return await self._ask(method, params, request)
 
     async def _ask(self, method: str, params: Mapping[str, Any] | None, request: InFlight) -> dict[str, Any]:
@@ -113,15 +113,15 @@ class ChildSession:
     def _addressed(
         self, method: str, params: Mapping[str, Any] | None, request: InFlight
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The request with what a child of its era is told with each, on behalf of the request's owner."""
+        """The request with what a child of its era is told with each, on behalf of the request's caller."""
         data: dict[str, Any] = {"method": method}
         if params is not None:
             data["params"] = dict(params)
-        owner = request.owner
+        caller = request.caller
         meta = dict((params or {}).get("_meta") or {})
-        if owner is not None and owner.wants_progress:
+        if caller is not None and caller.wants_progress:
             meta["progressToken"] = request.token
-        told = owner if self.era == "modern" else None
+        told = caller if self.era == "modern" else None
         if told is not None and "logging" in self.capabilities and (level := told.log_level):
             meta[LOG_LEVEL_META_KEY] = level
         if meta:
@@ -216,7 +216,9 @@ class ChildSession:
                 async for _ in subscription:
                     pass
 
-    async def listen_for_tasks(self, task_ids: Sequence[str], owner: Owner, on_notification: OnNotification) -> None:
+    async def listen_for_tasks(
+        self, task_ids: Sequence[str], caller: AnyCaller, on_notification: OnNotification
+    ) -> None:
         """Have a modern child report its tasks, until this is cancelled or the child ends it.
 
         `on_notification` is told to which it agrees, and then of each change.
@@ -224,12 +226,12 @@ class ChildSession:
         Raises:
             MCPError: the child's error, or the connection ended.
         """
-        self.serves(owner.account, owner.holder)
+        self.serves(caller.account, caller.holder)
         stream = f"tasks-{next(_STREAMS)}"
-        # No owner: it is open for long, and nothing else that the child says belongs to it.
-        with self._ownership.request(None, None) as request, self._incoming.listening(stream, on_notification):
+        # No caller: it is open for long, and nothing else that the child says belongs to it.
+        with self._requests.request(None, None) as request, self._incoming.listening(stream, on_notification):
             data, options = self._addressed(LISTEN, {"notifications": {"taskIds": list(task_ids)}}, request)
-            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = owner.capabilities
+            data["params"]["_meta"][CLIENT_CAPABILITIES_META_KEY] = caller.capabilities
             options["request_id"] = stream
             await self._session._dispatcher.send_raw_request(
                 LISTEN,
@@ -257,8 +259,8 @@ async def open_session(
     Raises:
         ChildServerError: it does not speak the era that it is set to.
     """
-    ownership = Ownership(lambda: events.sole_client)
-    incoming = Incoming(server_key, ownership, events)
+    requests = RequestsInFlight(lambda: events.sole_client)
+    incoming = Incoming(server_key, requests, events)
     transport.on_list_changed = events.lists_changed
     transport.session_class = partial(RelayingSession, incoming=incoming, capabilities=capabilities)
     client: ProxyClient[WatchedTransport] = ProxyClient(
@@ -277,8 +279,8 @@ async def open_session(
     )
     # FastMCP would ask a modern child for every log message with every request.
     client._session_kwargs["log_level"] = None
-    async with aclosing(SessionRequests(ownership)) as asked, client:
-        session = ChildSession(client, ownership, incoming, asked)
+    async with aclosing(SessionRequests(requests)) as asked, client:
+        session = ChildSession(client, requests, incoming, asked)
         if era == "modern" and session.era != "modern":
             reason = f"it speaks MCP {session.protocol_version}, and nothing later; remove its setting `era`"
             raise ChildServerError(server_key, "initialization", reason)

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
-from fastmcp_aggregator.children.session.ownership import OnProgress, Owner
+from fastmcp_aggregator.children.session.in_flight import AnyCaller, OnProgress
 from fastmcp_aggregator.children.session.parts import is_too_large
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.front.wire import errors
@@ -30,7 +30,7 @@ _LOOKED_AT = frozenset({"_meta", "isError", "resultType", "ttlMs", "cacheScope"}
 """Parts of a result that are decoded, where they are."""
 
 
-class Origin(Protocol):
+class Responder(Protocol):
     """Where one request came from, and its answer goes."""
 
     answer_timeout: float
@@ -59,13 +59,13 @@ class Origin(Protocol):
 
 
 class FastCall:
-    """One call, from its request to its answer, or until the full path resumes it: its `Requester` so long."""
+    """One call, from its request to its answer, or until the full path resumes it: its `DirectCaller` so long."""
 
     def __init__(
         self,
         call: Call,
         target: Target,
-        origin: Origin,
+        responder: Responder,
         in_flight: InFlightCounter,
         *,
         stamp: Raw,
@@ -92,7 +92,7 @@ class FastCall:
         """Why the full path is to serve the call, once it is."""
         self.key: Hashable = None
         """The key by which another request can cancel it, if any can."""
-        self.origin = origin
+        self.responder = responder
         self._in_flight = in_flight
         self._stamp = stamp
         self._on_end = on_end
@@ -112,18 +112,18 @@ class FastCall:
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep the notification for the full path, if the caller gets it."""
         if self.call.caller.is_told(method, params):
-            self._leave(lambda owner: owner.notify(method, params), "notification")
+            self._leave(lambda caller: caller.notify(method, params), "notification")
 
     def hang_up(self) -> None:
         """Leave it to the full path, whose response can end before the answer."""
-        self._leave(lambda owner: owner.hang_up(), "polling")
+        self._leave(lambda caller: caller.hang_up(), "polling")
 
     async def ask(self, method: str, params: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
         """The client's answer, which the full path asks for."""
         assert self.started is not None
         self.take_over("question")
-        owner = await self.started.request.adopter()
-        return await owner.ask(method, params, on_progress)
+        caller = await self.started.request.adopter()
+        return await caller.ask(method, params, on_progress)
 
     # How it ends here.
 
@@ -139,10 +139,10 @@ class FastCall:
         try:
             is_long = self.started.request.has_many_parts is False
             result = shaped(outcome, self.target, self.call, self._stamp, is_long=is_long)
-            if not self.origin.has_room:
+            if not self.responder.has_room:
                 self.take_over("client does not read")
                 return
-            response = self.origin.encoded(result)
+            response = self.responder.encoded(result)
         except Exception as error:
             if not isinstance(error, Unusual):
                 logger.debug("the full path is to answer %s of %r", self.call.method, self.call.server, exc_info=True)
@@ -163,11 +163,11 @@ class FastCall:
         self.is_over = True
         self._in_flight.end()
         self._on_end(self)
-        self.origin.answer(response, admission.record if admission is not None and admission.recorders else None)
+        self.responder.answer(response, admission.record if admission is not None and admission.recorders else None)
 
     def expired(self) -> None:
         """It takes long; if the deadline is over, the full path tells."""
-        self.take_over("takes long" if self.origin.answer_timeout < math.inf else "deadline")
+        self.take_over("takes long" if self.responder.answer_timeout < math.inf else "deadline")
 
     def refuse(self, error: MCPError) -> None:
         """The call is refused before it was sent: tell the client."""
@@ -179,10 +179,10 @@ class FastCall:
 
     def _tell(self, error: MCPError) -> bool:
         """Answer with an error; whether that was possible."""
-        if not self.origin.has_room:
+        if not self.responder.has_room:
             return False
         try:
-            self.origin.refuse(error)
+            self.responder.refuse(error)
         except Exception:  # what cannot be encoded, before anything was sent
             logger.debug("the full path is to refuse %s of %r", self.call.method, self.call.server, exc_info=True)
             return False
@@ -192,7 +192,7 @@ class FastCall:
         """Leave the call to the full path, with all that has come of it."""
         if not self.taken_over:
             self.taken_over = reason
-            self.origin.take_over(self)
+            self.responder.take_over(self)
 
     def resume(self) -> Call | None:
         """The full path takes over now; None: the client has cancelled the call on the way."""
@@ -221,13 +221,13 @@ class FastCall:
                 self.admission.failed(asyncio.CancelledError())
             except Exception as error:
                 self.unexpected(error)  # for the log: nobody waits for it
-        self.origin.abandoned()
+        self.responder.abandoned()
 
     def unexpected(self, error: Exception) -> MCPError:
         """Report what went wrong here."""
         return errors.unexpected(error, f"{self.call.method} to the server {self.call.server!r}")
 
-    def _leave(self, tell: Callable[[Owner], None], reason: str) -> None:
+    def _leave(self, tell: Callable[[AnyCaller], None], reason: str) -> None:
         """Keep what the child has said for the full path, which takes over."""
         assert self.started is not None
         self.started.request.keep(tell)

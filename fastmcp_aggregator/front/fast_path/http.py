@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
 from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
-from fastmcp_aggregator.front.fast_path.path import CALLS, Declined, FastPath, Sender, TakesTurns
+from fastmcp_aggregator.front.fast_path.path import CALLS, Declined, FastPath, SeenCaller, TakesTurns
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
 from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
@@ -129,7 +129,7 @@ class FastEndpoint:
 
     def _of_json_api(self, scope: Scope) -> JsonExchange:
         """The exchange with a program that speaks no MCP: as with a modern client that can do nothing."""
-        return JsonExchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope))
+        return JsonExchange(self._fast_path, SeenCaller(_MODERN, is_modern=True, scope=scope))
 
     def _exchange(self, scope: Scope) -> Exchange:
         """The exchange with a client of either era, whose session, if it has one, is there and its own.
@@ -142,7 +142,7 @@ class FastEndpoint:
         if version in MODERN_PROTOCOL_VERSIONS:
             if session_id is not None:
                 raise Declined("headers")
-            return Exchange(self._fast_path, Sender(_MODERN, is_modern=True, scope=scope, headers=headers))
+            return Exchange(self._fast_path, SeenCaller(_MODERN, is_modern=True, scope=scope, headers=headers))
         if self._keeps_answers:
             raise Declined("resumable")
         if session_id is None:
@@ -153,8 +153,8 @@ class FastEndpoint:
             raise Declined("no session")
         if connection.protocol_version != version:
             raise Declined("no session")
-        sender = Sender(connection, is_modern=False, scope=scope)
-        return Exchange(self._fast_path, sender, session_id, HeldSession(session, asyncio.get_running_loop()))
+        seen = SeenCaller(connection, is_modern=False, scope=scope)
+        return Exchange(self._fast_path, seen, session_id, HeldSession(session, asyncio.get_running_loop()))
 
     def _is_let_in(self, scope: Scope) -> bool:
         """True if FastMCP's `RequireAuthMiddleware`, around the transport, lets a request pass."""
@@ -166,7 +166,7 @@ class FastEndpoint:
 
 
 class Exchange:
-    """One request that is a plain call, and its response: its `Origin`."""
+    """One request that is a plain call, and its response: its `Responder`."""
 
     has_room = True
     answer_timeout = ANSWER_TIMEOUT
@@ -177,7 +177,7 @@ class Exchange:
     def __init__(
         self,
         fast_path: FastPath,
-        sender: Sender,
+        seen: SeenCaller,
         session_id: str | None = None,
         session: HeldSession | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class Exchange:
         self.response = Reply()
         """The response; None: the transport is to serve the request."""
         self._fast_path = fast_path
-        self._sender = sender
+        self._seen = seen
         self._session_id = session_id
         self._session = session
         self._status = 200
@@ -198,14 +198,14 @@ class Exchange:
         self._request_id = request.id
         if request.method not in CALLS:
             try:
-                result = self._fast_path.reply(request, self._sender)
+                result = self._fast_path.reply(request, self._seen)
             except TakesTurns:
-                self.long = self._fast_path.long_list(request, self._sender, self)
+                self.long = self._fast_path.long_list(request, self._seen, self)
                 return True
             if result is not None:
                 self._resolve(self.encoded(result))
                 return True
-        self.fast = self._fast_path.begin(request, self, self._sender)
+        self.fast = self._fast_path.begin(request, self, self._seen)
         return self.fast is not None
 
     async def send(self, response: bytes | LongText, scope: Scope, send: Send) -> None:
@@ -240,7 +240,7 @@ class Exchange:
         if self._session is not None:
             self._session.release()
 
-    # As the origin of the call.
+    # As the responder of the call.
 
     def encoded(self, result: Result) -> bytes:
         return raw_json.encode({"jsonrpc": "2.0", "id": self._request_id, "result": result})
@@ -251,7 +251,7 @@ class Exchange:
 
     def refuse(self, error: MCPError) -> None:
         response = error_line(self._request_id, error)
-        if self._sender.is_modern:
+        if self._seen.is_modern:
             self._status = ERROR_CODE_HTTP_STATUS.get(error.code, self._status)
         self._resolve(response)
 

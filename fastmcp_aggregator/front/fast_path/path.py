@@ -39,7 +39,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
 from fastmcp_aggregator.errors import ChildServerError, StartupError
-from fastmcp_aggregator.front.fast_path.call import FastCall, Origin
+from fastmcp_aggregator.front.fast_path.call import FastCall, Responder
 from fastmcp_aggregator.front.fastmcp.local import LocalComponents
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_modern_client
@@ -79,8 +79,8 @@ Encoded = Callable[[Result], bytes]
 
 
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
-class Sender:
-    """The sender of a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol,
+class SeenCaller:
+    """The seen of a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol,
     by lower-case name.
     """
 
@@ -164,15 +164,15 @@ class FastPath:
         self._counts.declined["talks"] += is_left
         return is_left
 
-    def begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall | None:
+    def begin(self, request: raw_json.RequestLine, responder: Responder, seen: SeenCaller) -> FastCall | None:
         """Send a call to its child, now; None: it is declined, and nothing has been done."""
         try:
-            return self._begin(request, origin, sender)
+            return self._begin(request, responder, seen)
         except Exception as why:
             self._count_declined(why)
             return None
 
-    def reply(self, request: raw_json.RequestLine, sender: Sender) -> Result | None:
+    def reply(self, request: raw_json.RequestLine, seen: SeenCaller) -> Result | None:
         """The result of a request that needs no child; None: it is another, or declined.
 
         Raises:
@@ -183,7 +183,7 @@ class FastPath:
         try:
             self._require_usual()
             raw_json.read_id(request.id)
-            result = self._listed(request, sender) if request.method in KIND_OF_LIST else _pong(request, sender)
+            result = self._listed(request, seen) if request.method in KIND_OF_LIST else _pong(request, seen)
         except TakesTurns:
             raise
         except Exception as why:
@@ -207,18 +207,18 @@ class FastPath:
             logger.debug("the full path is to serve a request", exc_info=why)
             self._counts.declined["unexpected"] += 1
 
-    async def long_list(self, request: raw_json.RequestLine, sender: Sender, origin: Origin) -> LongText | None:
+    async def long_list(self, request: raw_json.RequestLine, seen: SeenCaller, responder: Responder) -> LongText | None:
         """The response to such a request; None: it is declined, as where servers are still starting after a while."""
         try:
-            await self._until_ready(origin.answer_timeout)
-            response = await self.listed(request, sender, origin.encoded)
+            await self._until_ready(responder.answer_timeout)
+            response = await self.listed(request, seen, responder.encoded)
         except Exception as why:
             self._count_declined(why)
             return None
         self._counts.answered += 1
         return response
 
-    async def listed(self, request: raw_json.RequestLine, sender: Sender, encoded: Encoded) -> LongText:
+    async def listed(self, request: raw_json.RequestLine, seen: SeenCaller, encoded: Encoded) -> LongText:
         """The same, not counted. The list is made by and by: others go on meanwhile.
 
         Raises:
@@ -228,20 +228,20 @@ class FastPath:
         self._require_usual()
         raw_json.read_id(request.id)
         await self._directory.ready()
-        rule = self._rule_of_list(request, sender)
+        rule = self._rule_of_list(request, seen)
 
         def texts(table: RouteTable) -> Iterator[bytes]:
-            return table.texts_of_each(kind, rule, is_modern=sender.is_modern)
+            return table.texts_of_each(kind, rule, is_modern=seen.is_modern)
 
         table = await self._directory.made(
-            lambda table: chain(table.steps(kind, rule, is_modern=sender.is_modern), texts(table))
+            lambda table: chain(table.steps(kind, rule, is_modern=seen.is_modern), texts(table))
         )
         parts = list(filter(None, texts(table)))
         if sum(map(len, parts)) <= _MOST_AT_ONCE:
-            items, parts = table.listing_as_json(kind, rule, is_modern=sender.is_modern), []
+            items, parts = table.listing_as_json(kind, rule, is_modern=seen.is_modern), []
         else:
             items = Raw(b"[]")
-        result = self._list_result(request.method, items, table, sender)
+        result = self._list_result(request.method, items, table, seen)
         return LongText.of(encoded(result), SPECS[kind].list_key, parts)
 
     async def _until_ready(self, seconds: float) -> None:
@@ -251,28 +251,28 @@ class FastPath:
         except (TimeoutError, StartupError):
             raise Declined("list") from None
 
-    def _listed(self, request: raw_json.RequestLine, sender: Sender) -> Result:
+    def _listed(self, request: raw_json.RequestLine, seen: SeenCaller) -> Result:
         if self._directory.is_same_for_all and not self._directory.is_ready:
             raise TakesTurns
-        kind, rule, table = KIND_OF_LIST[request.method], self._rule_of_list(request, sender), self._directory.table
-        if not table.has_text(kind, rule, is_modern=sender.is_modern, within=_MOST_AT_ONCE):
+        kind, rule, table = KIND_OF_LIST[request.method], self._rule_of_list(request, seen), self._directory.table
+        if not table.has_text(kind, rule, is_modern=seen.is_modern, within=_MOST_AT_ONCE):
             raise TakesTurns
-        items = table.listing_as_json(kind, rule, is_modern=sender.is_modern)
-        return self._list_result(request.method, items, table, sender)
+        items = table.listing_as_json(kind, rule, is_modern=seen.is_modern)
+        return self._list_result(request.method, items, table, seen)
 
-    def _rule_of_list(self, request: raw_json.RequestLine, sender: Sender) -> NameRule:
+    def _rule_of_list(self, request: raw_json.RequestLine, seen: SeenCaller) -> NameRule:
         """How names are listed for the client."""
         kind = KIND_OF_LIST[request.method]
         meta = _meta_of(request.params)
-        _require_envelope(request.method, {**request.params, "_meta": meta}, meta, sender)
+        _require_envelope(request.method, {**request.params, "_meta": meta}, meta, seen)
         if not self._directory.can_list or not self._own.has_none_of(kind) or "cursor" in request.params:
             raise Declined("list")
-        return self._directory.naming.rule(_client_name(sender, request.params))
+        return self._directory.naming.rule(_client_name(seen, request.params))
 
-    def _list_result(self, method: str, items: Raw, table: RouteTable, sender: Sender) -> Result:
+    def _list_result(self, method: str, items: Raw, table: RouteTable, seen: SeenCaller) -> Result:
         kind = KIND_OF_LIST[method]
         result = {SPECS[kind].list_key: items}
-        if not sender.is_modern:
+        if not seen.is_modern:
             return result
         hinted = {**result, **table.cache_hint(kind).as_fields()}
         return for_modern_client(method, hinted, self._stamp)
@@ -288,26 +288,24 @@ class FastPath:
         if fast is not None:
             fast.abandon()
 
-    def _begin(self, request: raw_json.RequestLine, origin: Origin, sender: Sender) -> FastCall:
+    def _begin(self, request: raw_json.RequestLine, responder: Responder, seen: SeenCaller) -> FastCall:
         if request.method not in CALLS:
             raise Declined("method")
         if not _RETRY_PARAMS.isdisjoint(request.params):
             raise Declined("round")
         params = _known_params(request.params)
         meta = params.get("_meta", {})
-        _require_envelope(request.method, params, meta, sender)
+        _require_envelope(request.method, params, meta, seen)
         request_id = raw_json.read_id(request.id)
-        key = self._cancellation_key(request_id, sender)
+        key = self._cancellation_key(request_id, seen)
         self._require_usual()
-        caller = Caller(
-            sender.connection, request.method, meta, request_id, is_modern=sender.is_modern, scope=sender.scope
-        )
+        caller = Caller(seen.connection, request.method, meta, request_id, is_modern=seen.is_modern, scope=seen.scope)
         target = (self._directory.shared or self._directory.table_of(caller.account)).target(request.method, params)
         if target is None:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
-        if sender.headers is not None and target.mirrors_headers:
+        if seen.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
         child = target.child
         self._require_shared(child, caller, params)
@@ -317,7 +315,7 @@ class FastPath:
         call = Call(caller, child, request.method, params, target.address, self._group_id, target.input_schema)
         if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
-        fast = FastCall(call, target, origin, self.in_flight, stamp=self._stamp, on_end=self._ended)
+        fast = FastCall(call, target, responder, self.in_flight, stamp=self._stamp, on_end=self._ended)
         refusal = None if child.calls.reserve(caller.holder) else self._refusal(child, caller)
         # From here on it is not declined any more.
         self.in_flight.begin()
@@ -332,17 +330,17 @@ class FastPath:
             return fast
         try:
             told = forwarded(child, params, target.address)
-            fast.started = child.calls.start(request.method, told, fast, origin.answer_timeout)
+            fast.started = child.calls.start(request.method, told, fast, responder.answer_timeout)
         except Exception:  # the connection, or what cannot be written; the full path says so
             child.calls.release(caller.holder)
             fast.take_over("not sent")
         return fast
 
-    def _cancellation_key(self, request_id: RequestId, sender: Sender) -> Hashable:
+    def _cancellation_key(self, request_id: RequestId, seen: SeenCaller) -> Hashable:
         """The key by which another request of its session can cancel a call; None: none can."""
-        if sender.scope is None or sender.is_modern:
+        if seen.scope is None or seen.is_modern:
             return None
-        key = sender.connection, coerce_request_id(request_id)
+        key = seen.connection, coerce_request_id(request_id)
         if key in self._cancellable:  # the gate lets that pass where a session is known at two addresses
             raise Declined("id in use")
         return key
@@ -458,12 +456,12 @@ def _decode_all(params: dict[str, Any]) -> None:
             params[name] = raw_json.decode(part)
 
 
-def _client_name(sender: Sender, raw: Mapping[str, Raw]) -> str | None:
+def _client_name(seen: SeenCaller, raw: Mapping[str, Raw]) -> str | None:
     """The name of the program, by its own account, which a modern client gives with each request."""
-    if sender.is_modern:
+    if seen.is_modern:
         meta = raw_json.bytes_of(raw["_meta"])
         return _known_name(meta) if len(meta) <= _MOST_KEPT_BYTES else _name_in_envelope(meta)
-    params = sender.connection.client_params
+    params = seen.connection.client_params
     return params.client_info.name if params else None
 
 
@@ -478,17 +476,17 @@ def _name_in_envelope(meta: bytes) -> str | None:
 _known_name = lru_cache(maxsize=1000)(_name_in_envelope)
 
 
-def _pong(request: raw_json.RequestLine, sender: Sender) -> Result:
+def _pong(request: raw_json.RequestLine, seen: SeenCaller) -> Result:
     """The answer to a ping, which modern clients have not."""
-    if sender.is_modern or request.params:
+    if seen.is_modern or request.params:
         raise Declined("method")
     return {}
 
 
-def _require_envelope(method: str, params: Mapping[str, Any], meta: Mapping[str, Any], sender: Sender) -> None:
-    if sender.is_modern:
+def _require_envelope(method: str, params: Mapping[str, Any], meta: Mapping[str, Any], seen: SeenCaller) -> None:
+    if seen.is_modern:
         body = {"method": method, "params": params}
-        if not isinstance(classify_inbound_request(body, headers=sender.headers), InboundModernRoute):
+        if not isinstance(classify_inbound_request(body, headers=seen.headers), InboundModernRoute):
             raise Declined("envelope")
     elif PROTOCOL_VERSION_META_KEY in meta:
         raise Declined("envelope")

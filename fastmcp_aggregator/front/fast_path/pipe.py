@@ -16,7 +16,7 @@ from mcp_types import RequestId
 from msgspec import Raw
 
 from fastmcp_aggregator.front.fast_path.call import FastCall, error_line
-from fastmcp_aggregator.front.fast_path.path import CALLS, FastPath, Sender, TakesTurns
+from fastmcp_aggregator.front.fast_path.path import CALLS, FastPath, SeenCaller, TakesTurns
 from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.protocol import raw_json
 from fastmcp_aggregator.protocol.json_rpc import Result
@@ -69,9 +69,9 @@ class PipeFront:
         self._connection, self._is_modern = connection, is_modern
 
     @property
-    def sender(self) -> Sender | None:
+    def caller(self) -> SeenCaller | None:
         """The client, once it is known."""
-        return None if self._connection is None else Sender(self._connection, is_modern=self._is_modern)
+        return None if self._connection is None else SeenCaller(self._connection, is_modern=self._is_modern)
 
     def take(self, line: bytes) -> bool:
         """True if the fast path serves the request on this line."""
@@ -83,13 +83,13 @@ class PipeFront:
         if len(line) > self._path.most_bytes:
             self._path.decline("too large", line)
             return False
-        return self._begin(line, self._pipe, Sender(connection, is_modern=self._is_modern))
+        return self._begin(line, self._pipe, SeenCaller(connection, is_modern=self._is_modern))
 
     def pass_over(self, lines: list[bytes]) -> None:
         """These come while the full path reads others, and go after them."""
         self._path.decline("busy reader", *lines)
 
-    def _begin(self, line: bytes, pipe: PipeEnds, sender: Sender) -> bool:
+    def _begin(self, line: bytes, pipe: PipeEnds, seen: SeenCaller) -> bool:
         try:
             request = raw_json.read_request(line)
             if self._path.talkers.known and self._path.is_left(request):
@@ -100,10 +100,10 @@ class PipeFront:
             return False
         if key in pipe.conversation.open:
             return False  # the full path refuses it
-        origin = _Line(self, pipe, key, line, request.id)
-        if request.method not in CALLS and pipe.has_room and self._reply(request, sender, origin):
+        responder = _Line(self, pipe, key, line, request.id)
+        if request.method not in CALLS and pipe.has_room and self._reply(request, seen, responder):
             return True
-        fast = self._path.begin(request, origin, sender)
+        fast = self._path.begin(request, responder, seen)
         if fast is None:
             return False
         if not fast.is_over:
@@ -112,28 +112,28 @@ class PipeFront:
                 self.calls[key] = fast
         return True
 
-    def _reply(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> bool:
+    def _reply(self, request: raw_json.RequestLine, seen: SeenCaller, responder: _Line) -> bool:
         """True if a request is answered that needs no child, now or after some turns."""
         try:
-            result = self._path.reply(request, sender)
+            result = self._path.reply(request, seen)
         except TakesTurns:
-            origin.pipe.conversation.began(origin.key)
-            listing = asyncio.create_task(self._list(request, sender, origin), name="list")
-            self._lists[origin.key] = origin, listing
+            responder.pipe.conversation.began(responder.key)
+            listing = asyncio.create_task(self._list(request, seen, responder), name="list")
+            self._lists[responder.key] = responder, listing
             return True
         if result is not None:
-            origin.send(origin.encoded(result))
+            responder.send(responder.encoded(result))
         return result is not None
 
-    async def _list(self, request: raw_json.RequestLine, sender: Sender, origin: _Line) -> None:
+    async def _list(self, request: raw_json.RequestLine, seen: SeenCaller, responder: _Line) -> None:
         """Answer a request for such a list, or leave it to the full path."""
         with self._path.in_flight.track():
-            response = await self._path.long_list(request, sender, origin)
-        del self._lists[origin.key]
-        if response is not None and origin.has_room:
-            origin.send(response.whole())
+            response = await self._path.long_list(request, seen, responder)
+        del self._lists[responder.key]
+        if response is not None and responder.has_room:
+            responder.send(response.whole())
         else:
-            origin.pipe.read_again(origin.key, origin.line)
+            responder.pipe.read_again(responder.key, responder.line)
 
     def resume(self, request_id: RequestId) -> FastCall | None:
         """Pop the call that the full path has taken over, by its request id."""
@@ -157,10 +157,10 @@ class PipeFront:
         for fast in [*self.calls.values(), *self._taken_over.values()]:
             if not fast.is_over:
                 fast.abandon()
-                fast.origin.refuse(errors.cut_off())
-        for origin, listing in self._lists.values():
+                fast.responder.refuse(errors.cut_off())
+        for responder, listing in self._lists.values():
             listing.cancel()
-            origin.refuse(errors.cut_off())
+            responder.refuse(errors.cut_off())
         self._lists.clear()
         self.calls.clear()
         self._taken_over.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from fastmcp_aggregator.callers.caller import PRESENT_CALLER, Caller
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, Kind, ids_of
@@ -22,13 +22,11 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.oauth.account import Account, ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.logins import Site
-from fastmcp_aggregator.relay.instances.instances import Instances, place_of
+from fastmcp_aggregator.relay.instances.instances import InstanceEvents, Instances, place_of
 
 _NO_ACCOUNT = ("login", "auth")
 """Kinds of failures after which it is unknown whether a principal may see what it saw."""
 _NOTHING: Mapping[str, Catalogue] = {}
-
-OnChanged = Callable[[Child, Hashable, frozenset[Kind]], None]
 
 
 def site_of(child: Child) -> Site | None:
@@ -40,12 +38,12 @@ def site_of(child: Child) -> Site | None:
 
 
 class CallerCatalogues:
-    def __init__(self, accounts: Accounts, instances: Instances, *, limit: int, on_changed: OnChanged) -> None:
-        """`limit` is of principals; `on_changed` hears of whom a server lists something else to."""
+    def __init__(self, accounts: Accounts, instances: Instances, events: InstanceEvents, *, limit: int) -> None:
+        """`limit` is of principals."""
         self._accounts = accounts
         self._instances = instances
         self._limit = limit
-        self._on_changed = on_changed
+        self._events = events
         self._of: OrderedDict[Hashable, dict[str, Catalogue]] = OrderedDict()
         self._names: dict[tuple[Hashable, str], Mapping[Kind, Collection[str]]] = {}
         self._logins: dict[tuple[Hashable, str], float] = {}
@@ -85,7 +83,7 @@ class CallerCatalogues:
         site = site_of(instance)
         assert site is not None
         self._logins[principal, instance.key] = _login_of(self._account(site, str(principal)))
-        self._on_changed(instance, principal, kinds)
+        self._events.listed_to(instance, principal, kinds)
         while len(self._of) > self._limit:
             oldest = next(iter(self._of))
             for key in list(self._of[oldest]):
@@ -96,7 +94,7 @@ class CallerCatalogues:
         catalogue = self._of.get(principal, _NOTHING).get(child.key)
         if catalogue is not None:
             self._drop(principal, child.key)
-            self._on_changed(child, principal, frozenset(Kind))
+            self._events.listed_to(child, principal, frozenset(Kind))
 
     async def _known(self, child: Child, caller: Caller, principal: str, timeout: float) -> None:
         try:

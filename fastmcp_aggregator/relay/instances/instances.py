@@ -1,7 +1,7 @@
 """Additional instances of a child, beside the first one, which the lists come from.
 
 - A server that has one for each client session (`isolation/decision.py`) has it started when it is first used and
-  closed with the session, so that clients share no state and every message has one owner. A modern client has no
+  closed with the session, so that clients share no state and every message has one caller. A modern client has no
   session over HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used
   for a while; a client that has not authenticated gets one for each request.
 - One that has one for each folder has it shared by the clients at one place (`places.py`). Such an instance is told the
@@ -27,15 +27,17 @@ import asyncio
 import contextvars
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator
+from collections.abc import AsyncIterator, Collection, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Protocol
 from weakref import WeakSet
 
 from msgspec import Raw
 
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.caller import Caller
+from fastmcp_aggregator.catalogue.snapshot import Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.client_profile import ClientProfile
 from fastmcp_aggregator.children.process.on_demand import stops_when_idle
@@ -55,28 +57,35 @@ _LEGACY, _MODERN = "legacy", "modern"
 _NOT_IN_GROUP = "the group does not have it any more"
 
 
+class InstanceEvents(Protocol):
+    """What instances report. Never blocks."""
+
+    def client_joined(self) -> None:
+        """One that clients share has one more."""
+
+    def instance_gave_way(self, instance: Child, principal: Principal, taker: Principal) -> None:
+        """One was closed, whose it was, and who needed one."""
+
+    def listed_to(self, child: Child, principal: Hashable, kinds: frozenset[Kind]) -> None:
+        """A child lists something else to one principal alone."""
+
+    def is_subscribed(self, instance: Child) -> bool:
+        """Whether somebody has subscribed to a resource of it."""
+        ...
+
+    def is_shown(self, child: Child, session: Hashable) -> bool:
+        """Whether a session may use a server, as far as it has one view."""
+        ...
+
+
 class Instances:
     """All additional instances. Owned by one `Runtime`."""
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        *,
-        limit: int,
-        is_subscribed: Callable[[Child], bool],
-        is_shown: Callable[[Child, Hashable], bool],
-        on_given_up: Callable[[Child, Principal, Principal], None],
-        on_joined: Callable[[], None],
-    ) -> None:
-        """`is_subscribed` tells whether somebody listens to an instance, `is_shown` whether a session's group has a
-        server; `on_given_up` hears of one that gave way, whose it was, and to whom; `on_joined` when one gets a client.
-        """
+    def __init__(self, supervisor: Supervisor, events: InstanceEvents, *, limit: int) -> None:
         self._supervisor = supervisor
+        self._events = events
         self._limit = limit
-        self._is_subscribed = is_subscribed
-        self._is_shown = is_shown
-        self._on_given_up = on_given_up
-        self.places = Places(self._left, on_joined)
+        self.places = Places(self._left, events.client_joined)
         self.tasks = OpenTasks()
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
@@ -224,7 +233,7 @@ class Instances:
             return self._idle.get(instance)
         if self.places.sessions_at(instance.key, place):
             return None
-        return instance.context.timings.session_idle if self._is_subscribed(instance) else 0.0
+        return instance.context.timings.session_idle if self._events.is_subscribed(instance) else 0.0
 
     def _needs_legacy_era(self, child: Child, caller: Caller) -> bool:
         """Whether the child could ask the caller more if it spoke the caller's era, which it may."""
@@ -286,7 +295,7 @@ class Instances:
         if session in known:
             return known[session]
         self._tell_of(child, session)
-        if not self._is_shown(child, session):
+        if not self._events.is_shown(child, session):
             raise ChildServerError(child.key, "runtime", _NOT_IN_GROUP)
         instance = self._begin_for(child, session, caller, caller.profile())
         if not caller.at_end_of_session(lambda: self._session_ended(child, session)):
@@ -333,7 +342,7 @@ class Instances:
 
     def _by_need(self, instance: Child) -> tuple[int, bool, float]:
         share, holder, _ = self._holders[instance]
-        is_kept = self._is_subscribed(instance) or self.tasks.held_for(instance) > 0
+        is_kept = self._events.is_subscribed(instance) or self.tasks.held_for(instance) > 0
         return -share.held(holder), is_kept, instance.calls.last_used
 
     def _is_busy(self, instance: Child) -> bool:
@@ -347,7 +356,7 @@ class Instances:
         if self._idle_time(instance) is None:
             self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
         self._close(instance, "another caller needed an instance")
-        self._on_given_up(instance, principal, taker)
+        self._events.instance_gave_way(instance, principal, taker)
 
     def _tell_of(self, child: Child, name: Hashable) -> None:
         """Tell once of an instance that was given up.
@@ -410,7 +419,7 @@ class Instances:
         self._timers.pop(instance, None)
         is_used = instance.calls.last_used != last_used or self._is_busy(instance)
         is_kept = isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0
-        if is_used or is_kept or self._is_subscribed(instance):
+        if is_used or is_kept or self._events.is_subscribed(instance):
             self.release(instance)
         else:
             self._close(instance, "it was idle")

@@ -1,4 +1,4 @@
-"""Message ownership: the requests in flight on one session of a child, and the caller of each.
+"""The requests in flight on one session of a child, and the caller to whom each of its messages belongs.
 
 A child's message goes to the caller it belongs to, or to nobody. Progress carries the token of its request. A message
 that came on the response stream of a request (streamable HTTP) belongs to that request, and to nobody once it is over.
@@ -24,7 +24,7 @@ from mcp_types import INVALID_REQUEST
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
-class Owner(Protocol):
+class AnyCaller(Protocol):
     """The caller of a request, as seen by the child's messages."""
 
     @property
@@ -80,7 +80,7 @@ class Owner(Protocol):
 class Attached:
     """One of many clients that have a pipe each, so that it is known when one leaves; the `holder` of its requests."""
 
-    between_requests: Owner | None = None
+    between_requests: AnyCaller | None = None
     """The client while it has no request in flight; None: it can be told and asked nothing then."""
     has_left = False
 
@@ -105,13 +105,13 @@ class ActivityDeadline(Protocol):
 class InFlight:
     """One request on its way."""
 
-    __slots__ = ("_open", "deadline", "is_given_up", "is_over", "owner", "questions", "seen", "token")
+    __slots__ = ("_open", "caller", "deadline", "is_given_up", "is_over", "questions", "seen", "token")
 
-    def __init__(self, token: int, owner: Owner | None, deadline: ActivityDeadline | None) -> None:
+    def __init__(self, token: int, caller: AnyCaller | None, deadline: ActivityDeadline | None) -> None:
         self.token = token
         self.seen = token
         """When it was sent, or the child last reported progress on it: the later, the greater."""
-        self.owner = owner
+        self.caller = caller
         self.deadline = deadline
         self.is_over = False
         self.is_given_up = False
@@ -122,7 +122,7 @@ class InFlight:
 
     @property
     def likelihood(self) -> tuple[bool, int, int]:
-        """The greater, the rather a child asks over this one of its caller's requests; see `Ownership.request_of`."""
+        """The greater, the rather a child asks over this one of its caller's requests; see `request_of`."""
         return not self.is_given_up, -self.questions, self.seen
 
     @contextmanager
@@ -163,8 +163,8 @@ def child_has_hung_up() -> None:
     So it may do without a connection for a while (2025-11-25, transports: polling), and so may the client.
     """
     request = _CURRENT.get()
-    if request is not None and request.owner is not None:
-        request.owner.hang_up()
+    if request is not None and request.caller is not None:
+        request.caller.hang_up()
 
 
 def headers_of_caller() -> Mapping[str, str] | None:
@@ -173,20 +173,20 @@ def headers_of_caller() -> Mapping[str, str] | None:
     When the request is over there are none, so that nothing that goes on in its context carries them any longer.
     """
     request = _CURRENT.get()
-    headers = request.owner.headers if request is not None and request.owner is not None else None
+    headers = request.caller.headers if request is not None and request.caller is not None else None
     return {} if headers is not None and request is not None and request.is_over else headers
 
 
-def owner_now() -> Owner | None:
+def caller_now() -> AnyCaller | None:
     """In the context of a request: whom it is sent for; None: it is one of ours."""
     request = _CURRENT.get()
-    return None if request is None else request.owner
+    return None if request is None else request.caller
 
 
-class Ownership:
+class RequestsInFlight:
     """The requests in flight on one session. `sole_client` tells whom messages belong to between them."""
 
-    def __init__(self, sole_client: Callable[[], Owner | None] = lambda: None) -> None:
+    def __init__(self, sole_client: Callable[[], AnyCaller | None] = lambda: None) -> None:
         self._sole_client = sole_client
         self._tokens = itertools.count(1)
         self._in_flight: dict[int, InFlight] = {}
@@ -203,9 +203,9 @@ class Ownership:
             self._attached = {each for each in self._attached if not each.has_left} | {holder}
 
     @contextmanager
-    def request(self, owner: Owner | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
-        """Track a request while it is in flight. Without an owner it is one of our own."""
-        request = self.begin(owner, deadline)
+    def request(self, caller: AnyCaller | None, deadline: ActivityDeadline | None) -> Iterator[InFlight]:
+        """Track a request while it is in flight. Without a caller it is one of our own."""
+        request = self.begin(caller, deadline)
         before = _CURRENT.set(request)
         try:
             yield request
@@ -213,11 +213,11 @@ class Ownership:
             _CURRENT.reset(before)
             self.end(request)
 
-    def begin(self, owner: Owner | None, deadline: ActivityDeadline | None) -> InFlight:
+    def begin(self, caller: AnyCaller | None, deadline: ActivityDeadline | None) -> InFlight:
         """Take up a request that is to be sent; `end` it."""
-        request = InFlight(next(self._tokens), owner, deadline)
-        if owner is not None:
-            self.serves(owner.account, owner.holder)
+        request = InFlight(next(self._tokens), caller, deadline)
+        if caller is not None:
+            self.serves(caller.account, caller.holder)
         self._in_flight[request.token] = request
         return request
 
@@ -245,10 +245,10 @@ class Ownership:
             return None
         callers: dict[Hashable, InFlight] = {}
         for request in self._in_flight.values():
-            if request.owner is not None:
-                best = callers.get(request.owner.identity)
+            if request.caller is not None:
+                best = callers.get(request.caller.identity)
                 if best is None or request.likelihood > best.likelihood:
-                    callers[request.owner.identity] = request
+                    callers[request.caller.identity] = request
         return next(iter(callers.values())) if len(callers) == 1 else None
 
     def after_giving_up(self, request: InFlight | None) -> InFlight | None:
@@ -256,24 +256,24 @@ class Ownership:
 
         Nothing tells which of a caller's requests asks, and no other of them is to fail with the one given up.
         """
-        if request is None or request.owner is None:
+        if request is None or request.caller is None:
             return None
         request.is_given_up = True
-        mine = request.owner.identity
-        others = [each for each in self._in_flight.values() if each.owner is not None and each.owner.identity == mine]
+        mine = request.caller.identity
+        others = [each for each in self._in_flight.values() if each.caller is not None and each.caller.identity == mine]
         best = max(others, key=lambda each: each.likelihood, default=None)
         return None if best is None or best.is_given_up else best
 
-    def owner_of(self, related: InFlight | None) -> Owner | None:
+    def caller_of(self, related: InFlight | None) -> AnyCaller | None:
         """Who is to get a message; None: nobody."""
         request = self.request_of(related)
-        if request is not None and request.owner is not None:
-            return request.owner
-        is_shared = any(other.owner for other in self._in_flight.values())
+        if request is not None and request.caller is not None:
+            return request.caller
+        is_shared = any(other.caller for other in self._in_flight.values())
         if is_shared and request is None:
             return None
         return self._sole_client() or self._only_attached()
 
-    def _only_attached(self) -> Owner | None:
+    def _only_attached(self) -> AnyCaller | None:
         present = [each for each in self._attached if not each.has_left]
         return present[0].between_requests if len(present) == 1 else None
