@@ -6,14 +6,13 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.starting import connected, record_of
 from fastmcp_aggregator.attach.systems import system
 
-ANSWER_TIMEOUT = 5.0
 _SIGNAL_TIMEOUT = 5.0
 _LOOK_INTERVAL = 0.05
 _SHORTEST_WAIT = 0.001
@@ -21,7 +20,20 @@ _SHORTEST_WAIT = 0.001
 _LONGEST = 4 * 1024**2
 
 
-def ask(hub_id: str, what: str, *, timeout: float = ANSWER_TIMEOUT, **about: str) -> Mapping[str, Any] | None:
+class Timeouts(NamedTuple):
+    """How long hubs have, in seconds."""
+
+    status: float = 2.0
+    """To tell how they are; all are asked at once."""
+    answer: float = 5.0
+    end: float = 60.0
+    """To answer what is open, and end their servers."""
+
+
+DEFAULT_TIMEOUTS = Timeouts()
+
+
+def ask(hub_id: str, what: str, *, timeout: float = DEFAULT_TIMEOUTS.answer, **about: str) -> Mapping[str, Any] | None:
     """The answer of a hub within `timeout` seconds; None: no hub, or it is stopping.
 
     Raises:
@@ -35,13 +47,13 @@ def ask(hub_id: str, what: str, *, timeout: float = ANSWER_TIMEOUT, **about: str
     return _read(line, hub_id) if line else None
 
 
-def end(hub_id: str, timeout: float) -> bool:
+def end(hub_id: str, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> bool:
     """Have a hub end, and wait until it has; whether there was one. Its clients may have started the next one by then.
 
     Raises:
-        Unusable: it does not answer, or has not ended within `timeout` seconds.
+        Unusable: it does not answer, or has not ended in time.
     """
-    record = record_of(hub_id)
+    record, timeout = record_of(hub_id), timeouts.end
     if record is None:
         return False
     until, is_told = time.monotonic() + timeout, False
@@ -49,7 +61,7 @@ def end(hub_id: str, timeout: float) -> bool:
         peer = None if is_told else connected(hub_id)
         if peer is not None:  # or it is ending already or, on Windows, just starting
             with peer:
-                _asked(peer, hub_id, greeting.STOP, ANSWER_TIMEOUT if record.get("serves") else timeout)
+                _asked(peer, hub_id, greeting.STOP, timeouts.answer if record.get("serves") else timeout)
             until, is_told = time.monotonic() + timeout, True
         if time.monotonic() > until:
             raise Unusable(f"the hub {hub_id} did not stop within {timeout:g} s")

@@ -23,16 +23,12 @@ from fastmcp_aggregator.attach.envelope import read as envelope_of
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs, log_of, made_hub_folder
 from fastmcp_aggregator.attach.identity import HubIdentity, difference, how_to_share
 from fastmcp_aggregator.attach.peer import has_sent
-from fastmcp_aggregator.attach.probe import WORK_INTERVAL, Probe, Work
+from fastmcp_aggregator.attach.probe import DEFAULT_TIMINGS, Probe, Timings, Work
 from fastmcp_aggregator.attach.starting import begin, connected, own_server, record_of
 from fastmcp_aggregator.attach.systems import system
 from fastmcp_aggregator.early.answers import read as read_answers
 from fastmcp_aggregator.early.known_client import KnownClient
 
-HUB_START_TIMEOUT = 30.0
-"""Seconds that a hub which starts has to greet: it imports FastMCP first."""
-GREETING_TIMEOUT = 8.0
-"""Seconds that a hub which serves already has; many clients give a server 10 s to begin."""
 _END_TIMEOUT = 60.0
 """Seconds that a hub which ends may keep the next one from being started."""
 _RETRY = 0.02
@@ -45,8 +41,6 @@ _WARM = 0.05
 """Seconds in which a hub that runs already greets, as a rule; so long the client is not read."""
 _MOST_FAILURES = 3
 """Hubs in a row that end before they have served: then there is no sense in another."""
-_SHORTEST_LIFE = 1.0
-"""Seconds after which a hub has served."""
 _MOST_HELD = 32 * 1024**2
 """Bytes of the client's lines that wait for a hub; then it is not read."""
 _UNKNOWN = "whether the server has done what was asked is not known, and it is not asked again"
@@ -64,6 +58,7 @@ class Bridge:
         own_arguments: Sequence[str],
         answers: str,
         client: ClientEnd | None = None,
+        timings: Timings = DEFAULT_TIMINGS,
     ) -> None:
         """`about` is what a hub is told of the client; `own_arguments` those of a server for this client alone;
         `answers` the name of what it is told first.
@@ -75,10 +70,11 @@ class Bridge:
         self._client = client or client_of_process()
         self._session = ClientSession()
         self._connection: Connection | None = None
-        self._greeting_timeout = HUB_START_TIMEOUT
+        self._timings = timings
+        self._greeting_timeout = timings.start_timeout
         """Seconds that the hub has to greet."""
         self._work = Work({})
-        self._probe = Probe(identity.id)
+        self._probe = Probe(identity.id, timings)
         self._known: KnownClient | None = None
         self._is_known_read = False
         self._listed: dict[str, str] = {}
@@ -248,7 +244,8 @@ class Bridge:
             about = {**self._about, "listed": self._listed, **self._first_word()}
             self._connection = Connection(peer, greeting=greeting.line(greeting.CLIENT, **about))
             record = record_of(self._identity.id) or {}
-            self._greeting_timeout = GREETING_TIMEOUT if record.get("serves") is True else HUB_START_TIMEOUT
+            serves, timings = record.get("serves") is True, self._timings
+            self._greeting_timeout = timings.greeting_timeout if serves else timings.start_timeout
             self._work = Work(record)
             return
         self._next_attempt = now + _RETRY
@@ -272,7 +269,7 @@ class Bridge:
         if self._client.has_room and has_sent(connection.peer):
             return  # it came while this process had no processor, and is read now
         if self._work.goes_on():
-            self._greeting_timeout = connection.age + WORK_INTERVAL
+            self._greeting_timeout = connection.age + self._timings.work_interval
             return
         self._drop(connection)
         self._serve_alone(f"the hub has not answered for {self._greeting_timeout:g} s")
@@ -451,9 +448,8 @@ class Bridge:
         elif was is ConnectionState.ENDING:
             self._is_idle = not self._held
         else:
-            self._failures = (
-                self._failures + 1 if was is ConnectionState.GREETING or connection.age < _SHORTEST_LIFE else 0
-            )
+            is_early = was is ConnectionState.GREETING or connection.age < self._timings.shortest_life
+            self._failures = self._failures + 1 if is_early else 0
             if self._failures == _MOST_FAILURES:
                 log = log_of(self._identity.id)
                 self._serve_alone(f"{_MOST_FAILURES} hubs have ended before they could serve it; {log} may tell why")

@@ -20,22 +20,38 @@ from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.peer import has_sent
 from fastmcp_aggregator.attach.starting import connected, record_of
 
-SILENCE = 5.0
-"""Seconds without a sign of life after which the hub is asked for one."""
-PROBE_TIMEOUT = 10.0
-WORK_INTERVAL = 5.0
-"""Seconds between looks at what a hub does that has not greeted or answered in time."""
 MOST_WORK = 10.0
 """Seconds of the processor in which a hub greets or answers, however long it has to wait for them."""
 _MOST_UNANSWERED = 2
 """In a row: after one, it may be that we and the hub stood still, as while a machine sleeps."""
 
 
+class Timings(NamedTuple):
+    """How long a bridge waits for its hub, in seconds."""
+
+    start_timeout: float = 30.0
+    """A hub which starts has so long to greet: it imports FastMCP first."""
+    greeting_timeout: float = 8.0
+    """A hub which serves already has so long; many clients give a server 10 s to begin."""
+    shortest_life: float = 1.0
+    """After so long, a hub has served."""
+    silence: float = 5.0
+    """After so long without a sign of life, the hub is asked for one."""
+    probe_timeout: float = 10.0
+    """It has so long to answer."""
+    work_interval: float = 5.0
+    """The time between looks at what a hub does that has not greeted or answered in time."""
+
+
+DEFAULT_TIMINGS = Timings()
+
+
 class Probe:
     """The liveness probe of one hub, while it serves."""
 
-    def __init__(self, hub_id: str) -> None:
+    def __init__(self, hub_id: str, timings: Timings = DEFAULT_TIMINGS) -> None:
         self._hub_id = hub_id
+        self._timings = timings
         self._heard: float | None = None
         """When something came last, or began to be expected; None: nothing is expected."""
         self._peer: socket.socket | None = None
@@ -72,7 +88,7 @@ class Probe:
     @property
     def _due(self) -> float:
         assert self._heard is not None
-        return self._heard + SILENCE if self._peer is None else self._answer_due
+        return self._heard + self._timings.silence if self._peer is None else self._answer_due
 
     def look(self) -> float:
         """Something is expected: ask, if it is time, or give up an answer; seconds until there is something to do."""
@@ -85,10 +101,10 @@ class Probe:
         if self._peer is not None:
             if has_sent(self._peer):  # while this process had no processor
                 self.heard()
-                return SILENCE
+                return self._timings.silence
             if self._work.goes_on():
-                self._answer_due = now + WORK_INTERVAL
-                return WORK_INTERVAL
+                self._answer_due = now + self._timings.work_interval
+                return self._timings.work_interval
             self.close()
             self._unanswered += 1
         if not self.is_dead:
@@ -110,7 +126,7 @@ class Probe:
             return
         if not self._unanswered:
             self._work = Work(record_of(self._hub_id) or {})
-        self._peer, self._answer_due = peer, time.monotonic() + PROBE_TIMEOUT
+        self._peer, self._answer_due = peer, time.monotonic() + self._timings.probe_timeout
         try:
             peer.send(greeting.line(greeting.PING))
         except OSError:

@@ -24,6 +24,7 @@ from fastmcp_aggregator.attach.bridge import Bridge
 from fastmcp_aggregator.attach.client_end import ClientEnd, PumpedClientEnd
 from fastmcp_aggregator.attach.folder import made_hub_folder, socket_of
 from fastmcp_aggregator.attach.identity import HubIdentity
+from fastmcp_aggregator.attach.probe import Timings
 from fastmcp_aggregator.attach.systems import pumps, system
 from fastmcp_aggregator.early.answers import digest_of, signature_of
 
@@ -62,11 +63,11 @@ def said_first(hub: socket.socket) -> tuple[socket.socket, dict[str, Any]]:
 class Bridged:
     """A bridge that runs, and the ends of its client."""
 
-    def __init__(self, client_end: type[ClientEnd]) -> None:
+    def __init__(self, client_end: type[ClientEnd], **timings: float) -> None:
         (self._stdin, to_bridge), (from_bridge, self._stdout) = os.pipe(), os.pipe()
         self.client, self.answers = os.fdopen(to_bridge, "wb", buffering=0), os.fdopen(from_bridge, "rb")
         client = client_end(os.dup(self._stdin), os.dup(self._stdout))
-        self.bridge = Bridge(HubIdentity("h", None, "c", (), False, {}), {}, (), "", client)
+        self.bridge = Bridge(HubIdentity("h", None, "c", (), False, {}), {}, (), "", client, Timings(**timings))
         self._running = Thread(target=self.bridge.run, daemon=True)
         self._running.start()
 
@@ -90,7 +91,7 @@ def bridged(hub: socket.socket, monkeypatch: pytest.MonkeyPatch, request: pytest
     signature = signature_of(HELLO["protocolVersion"], HELLO["capabilities"], {"name": "x", "version": "1"})
     known = {signature: {"initialize": b"{}", "tools/list": LIST}}
     monkeypatch.setattr(bridge, "read_answers", lambda _: known)
-    one = Bridged(ClientEnd if request.param == "descriptors" else PumpedClientEnd)
+    one = Bridged(ClientEnd if request.param == "descriptors" else PumpedClientEnd, shortest_life=0.0)
     yield one
     one.close()
 
@@ -194,7 +195,6 @@ def test_a_client_that_was_served_outlives_hubs_and_a_server_of_its_own_that_all
             return output, input_, lambda: 9
 
     monkeypatch.setattr(bridge, "own_server", own_server)
-    monkeypatch.setattr(bridge, "_SHORTEST_LIFE", 0.0)
     peer, _ = said_first(hub)
     with peer:
         peer.sendall(greeting.line(greeting.READY, config="c"))
@@ -228,11 +228,9 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
     hub: socket.socket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """On an overloaded machine. Otherwise each of its clients would start an aggregator beside it."""
-    monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.01)
-    monkeypatch.setattr(bridge, "WORK_INTERVAL", 0.01)
     looks = itertools.count()
     monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(next(looks) * 0.01, False))
-    late = Bridged(ClientEnd)
+    late = Bridged(ClientEnd, start_timeout=0.01, work_interval=0.01)
     peer, _ = said_first(hub)
     with peer, peer.makefile("rb") as heard:
         late.request(1, "tools/list", {})
@@ -248,7 +246,6 @@ def test_a_hub_that_is_late_and_at_work_is_waited_for(
 def test_a_greeting_that_came_while_the_bridge_had_no_processor_is_read(
     hub: socket.socket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bridge, "HUB_START_TIMEOUT", 0.1)
     monkeypatch.setattr(bridge, "own_server", lambda _: pytest.fail("it was not read"))
     peer: socket.socket | None = None
 
@@ -262,7 +259,7 @@ def test_a_greeting_that_came_while_the_bridge_had_no_processor_is_read(
         return {}
 
     monkeypatch.setattr(bridge, "read_answers", read_answers_late)
-    late = Bridged(ClientEnd)
+    late = Bridged(ClientEnd, start_timeout=0.1)
     late.request(1, "tools/list", {})
     until_true(lambda: peer is not None)
     assert peer is not None
@@ -308,7 +305,7 @@ def test_an_answer_to_a_probe_counts_that_came_while_the_bridge_had_no_processor
     peer, _ = said_first(hub)
     with peer:
         peer.sendall(greeting.line(greeting.PING))
-    assert one.look() == probe.SILENCE
+    assert one.look() == probe.DEFAULT_TIMINGS.silence
     assert one.descriptor is None
 
 

@@ -50,12 +50,11 @@ def test_what_is_in_the_place_of_a_socket_is_replaced_and_no_link_is_followed(pl
 
 @pytest.mark.parametrize("is_emptied", [False, True])
 def test_a_hub_that_ends_takes_away_what_is_its_own_and_not_what_another_has_made_in_an_emptied_folder(
-    is_emptied: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+    is_emptied: bool, place: Path
 ) -> None:
     path, lock = Path(socket_of(HUB.id)), Path(lock_of(HUB.id))
     with lock.open("w") as locked:
-        monkeypatch.setattr(posix, "_LOCK", locked.fileno())
-        listener = posix.Listener(posix._listening(str(path)), str(lock))
+        listener = posix.Listener(posix._listening(str(path)), str(lock), locked.fileno())
         if is_emptied:
             path.unlink()
             lock.unlink()

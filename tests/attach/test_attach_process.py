@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -24,6 +25,8 @@ from support.harness import PATIENCE, ServerProcess, config, lean, running, talk
 from support.processes import is_gone, pids_in
 
 import fastmcp_aggregator
+from fastmcp_aggregator.attach.asking import Timeouts
+from fastmcp_aggregator.cli.actions.hubs import stop
 from fastmcp_aggregator.version import PROGRAM, VERSION
 
 pytestmark = pytest.mark.process
@@ -293,16 +296,18 @@ async def test_an_instance_for_clients_of_the_other_era_is_shown_with_its_reason
         assert "a  running, 1 more instance for clients of the other protocol era\n" in (await command("status")).stdout
 
 
-async def test_a_hub_that_hangs_is_shown_and_killed(tmp_path: Path, runtime: Path) -> None:
+async def test_a_hub_that_hangs_is_shown_and_killed(
+    tmp_path: Path, runtime: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     async with bridge(written(tmp_path, a=lean())) as server:
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
-        shown = await ended(*patched("status", _TIMEOUT=0.5))
+        shown = await command("status")
         assert f"process {hub}, it does not answer" in shown.stdout
-        stopped = await ended(*patched("stop", _TIMEOUT=0.5, ANSWER_TIMEOUT=0.5))
-        assert stopped.returncode == 0, stopped.stderr
-        assert f"its process {hub} is killed" in stopped.stderr
+        stopping = argparse.Namespace(hub=None, all=False)
+        assert await asyncio.to_thread(stop.run, stopping, Timeouts(status=0.5, answer=0.5)) == 0
+        assert f"its process {hub} is killed" in capfd.readouterr().err
         await until(lambda: is_gone(hub))
         assert (await server.client.call("a:echo", x=2))["arguments"] == {"x": 2}
 
@@ -360,19 +365,15 @@ async def ended(*program: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True, timeout=60, check=False)
 
 
-def patched(*arguments: str, **constants: float) -> list[str]:
-    """A command that waits for other times."""
-    modules = {
-        **{"GREETING_TIMEOUT": "attach.bridge", "SILENCE": "attach.probe", "PROBE_TIMEOUT": "attach.probe"},
-        **{"ANSWER_TIMEOUT": "attach.asking", "_TIMEOUT": "cli.running.local_hubs"},
-    }
-    patches = "".join(
-        f"import fastmcp_aggregator.{modules[name]} as module; module.{name}; module.{name} = {value}\n"
-        for name, value in constants.items()
-    )
+def attach(config: str, **timings: float) -> list[str]:
+    """A bridge that waits as long as these say."""
     code = (
-        f"import sys\n{patches}sys.argv = ['x', *{arguments!r}]\n"
-        "from fastmcp_aggregator.__main__ import main; sys.exit(main())"
+        "import sys\n"
+        "from fastmcp_aggregator.attach.probe import Timings\n"
+        "from fastmcp_aggregator.cli.actions.hubs.attach import run\n"
+        "from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND\n"
+        f"sys.argv = ['x', 'attach', {config!r}]\n"
+        f"sys.exit(run(COMMAND.parsed(sys.argv[2:]), Timings(**{timings!r})))"
     )
     return [sys.executable, "-c", code]
 
@@ -413,7 +414,7 @@ async def test_a_hub_that_hangs_is_left_by_new_clients(tmp_path: Path, runtime: 
         [hub] = hubs_of(runtime)
         os.kill(hub, signal.SIGSTOP)
         try:
-            async with running(*patched("attach", path, GREETING_TIMEOUT=0.5)) as other:
+            async with running(*attach(path, greeting_timeout=0.5)) as other:
                 assert (await other.client.call("a:echo", x=1))["arguments"] == {"x": 1}
                 assert await other.end() == 0
                 assert b"the hub has not answered" in other.stderr
@@ -426,7 +427,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
     tmp_path: Path, runtime: Path
 ) -> None:
     path = written(tmp_path, a=lean())
-    async with running(*patched("attach", path, SILENCE=0.1, PROBE_TIMEOUT=2.0)) as server:
+    async with running(*attach(path, silence=0.1, probe_timeout=2.0)) as server:
         await server.client.call("a:echo", x=1)
         [hub] = hubs_of(runtime)
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
@@ -440,7 +441,7 @@ async def test_a_hub_that_hangs_is_left_by_those_that_it_serves_and_what_was_los
 
 async def test_a_hub_whose_server_is_slow_is_not_left(tmp_path: Path, runtime: Path) -> None:
     path = written(tmp_path, a=lean())
-    async with running(*patched("attach", path, SILENCE=0.05)) as server:
+    async with running(*attach(path, silence=0.05)) as server:
         await server.client.call("a:echo")  # a hub answers the handshake before it serves
         _, pending = server.client.begin("tools/call", {"name": "a:hold", "arguments": {}})
         await asyncio.sleep(0.5)  # as long as several probes take

@@ -22,15 +22,15 @@ import pytest
 from support.harness import PATIENCE
 
 from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.asking import end, kill
+from fastmcp_aggregator.attach.asking import Timeouts, end, kill
 from fastmcp_aggregator.attach.folder import lock_of
 from fastmcp_aggregator.cli.actions.hubs import hub as hub_action
 from fastmcp_aggregator.cli.actions.hubs import logs, restart, stop
-from fastmcp_aggregator.cli.running import local_hubs
 from fastmcp_aggregator.cli.running.local_hubs import ENDS, HANGS, STARTS, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 
 Hub = Callable[..., socket.socket | None]
+IMPATIENT = Timeouts(status=0.05, end=0.05)
 
 
 @pytest.fixture
@@ -63,12 +63,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     shutil.rmtree(runtime)
 
 
-def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
+def test_a_hub_that_starts_ends_or_hangs_is_told_from_its_lock(hub: Hub) -> None:
     hub("a", serves=True)
     hub("b")
     hub("c", serves=True, listens=False)
-    assert [found["silent"] for found in running_hubs()] == [HANGS, STARTS, ENDS]
+    assert [found["silent"] for found in running_hubs(IMPATIENT)] == [HANGS, STARTS, ENDS]
 
 
 def test_a_log_is_followed_from_before_it_is_there_and_into_the_one_that_takes_its_place(
@@ -101,15 +100,13 @@ def test_hubs_of_one_name_are_told_apart_by_their_ids() -> None:
 
 
 def test_a_hub_that_could_note_nothing_is_not_taken_for_one_that_has_ended(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    hub: Hub, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As on a full disk."""
-    monkeypatch.setattr(stop, "_TIMEOUT", 0.05)
-    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     hub("a", listens=False)
     Path(lock_of("a")).write_bytes(b"")
-    assert running_hubs() == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
-    assert stop.run(argparse.Namespace(hub="a", all=False)) == FAILED
+    assert running_hubs(IMPATIENT) == [{"id": "a", "silent": STARTS, "name": None, "config": None, "pid": None}]
+    assert stop.run(argparse.Namespace(hub="a", all=False), IMPATIENT) == FAILED
     assert "the hub a did not stop within 0.05 s, and which process it is could not be noted" in capfd.readouterr().err
 
 
@@ -135,11 +132,10 @@ def test_all_hubs_are_asked_before_any_has_answered(hub: Hub) -> None:
 
 
 def test_a_hub_that_does_not_answer_is_not_taken_for_none_when_a_server_is_to_be_restarted(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    hub: Hub, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     hub("a", serves=True)
-    assert restart.run(argparse.Namespace(server="s", url=None, hub=None)) == FAILED
+    assert restart.run(argparse.Namespace(server="s", url=None, hub=None), IMPATIENT) == FAILED
     assert capfd.readouterr().err == "the hub a: it does not answer\n"
 
 
@@ -160,7 +156,7 @@ def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub:
     assert listener is not None
     ending = Thread(target=end_for_the_next_one, args=[listener])
     ending.start()
-    assert end("a", PATIENCE)
+    assert end("a")
     ending.join()
 
 
@@ -168,13 +164,12 @@ def test_a_hub_has_ended_once_its_clients_have_started_another_in_its_place(hub:
 def test_a_hub_that_is_slow_to_tell_how_it_is_ends_as_it_is_told_and_is_not_killed(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(local_hubs, "_TIMEOUT", 0.05)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         listener = hub("a", serves=True, pid=process.pid)
         assert listener is not None
         ending = Thread(target=end_for_the_next_one, args=[listener], daemon=True)
-        monkeypatch.setattr(stop, "running_hubs", lambda: [running_hubs(), ending.start()][0])
-        assert stop.run(argparse.Namespace(hub="a", all=False)) == FINE
+        monkeypatch.setattr(stop, "running_hubs", lambda timeouts: [running_hubs(timeouts), ending.start()][0])
+        assert stop.run(argparse.Namespace(hub="a", all=False), Timeouts(status=0.05)) == FINE
         process.communicate(b"\n", PATIENCE)
         assert process.returncode == 0
     assert capfd.readouterr().err == "the hub a has ended\n"
@@ -191,10 +186,7 @@ def test_a_hub_is_not_killed_in_the_place_of_the_one_before_it(hub: Hub) -> None
 
 @pytest.mark.process
 @pytest.mark.usefixtures("hub")
-def test_a_hub_that_hangs_while_it_ends_is_killed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(stop, "_TIMEOUT", 0.05)
+def test_a_hub_that_hangs_while_it_ends_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
     code = "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)\nfcntl.flock(fd, 2)\n"
     code += 'os.write(fd, b\'{"pid": %d, "name": null, "config": "/c", "serves": true}\' % os.getpid())\n'
     code += "print(flush=True); time.sleep(60)"
@@ -202,15 +194,14 @@ def test_a_hub_that_hangs_while_it_ends_is_killed(
         assert process.stdout is not None
         process.stdout.readline()
         options = argparse.Namespace(hub="b", all=False)
-        assert stop.run(options) == 0
+        assert stop.run(options, IMPATIENT) == 0
         assert process.wait(PATIENCE) != 0
     assert f"did not stop within 0.05 s, so its process {process.pid} is killed" in capfd.readouterr().err
 
 
 def test_a_hub_that_hangs_while_it_ends_ends_itself_and_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     done: Queue[object] = Queue()
-    monkeypatch.setattr(hub_action, "_MOST_TO_END", 0.0)
     monkeypatch.setattr(hub_action, "kill_recorded_groups", lambda: done.put("servers"))
     monkeypatch.setattr(hub_action, "os", SimpleNamespace(_exit=done.put))
-    hub_action._require_end()
+    hub_action._require_end(0.0)
     assert [done.get(timeout=PATIENCE), done.get(timeout=PATIENCE)] == ["servers", FAILED]

@@ -40,9 +40,11 @@ _MOST_DESCRIPTORS = 65536
 class Listener:
     """The socket on which a hub listens; with the lock, if it is that of this process."""
 
-    def __init__(self, listener: socket.socket, lock: str | None = None) -> None:
+    def __init__(self, listener: socket.socket, lock: str | None = None, locked: int = _LOCK) -> None:
         self._listener = listener
         self._lock = lock
+        self._locked = locked
+        """The descriptor of the lock."""
         self._connected: deque[socket.socket] = deque()
         self._path: str = listener.getsockname()
         self.name = os.path.basename(self._path)
@@ -102,16 +104,16 @@ class Listener:
     def _remove(self, path: str) -> None:
         """Remove what is its own: once somebody has emptied the folder, another hub may have its place there."""
         with suppress(OSError):
-            if self._lock is None or os.path.samestat(os.stat(self._lock), os.fstat(_LOCK)):
+            if self._lock is None or os.path.samestat(os.stat(self._lock), os.fstat(self._locked)):
                 os.unlink(path)
 
     def noted(self) -> bytes:
-        return os.pread(_LOCK, _LONGEST_NOTE, 0)
+        return os.pread(self._locked, _LONGEST_NOTE, 0)
 
     def note(self, note: bytes) -> None:
         """Overwrite the note; the new one must not be shorter."""
         with suppress(OSError):
-            os.pwrite(_LOCK, note, 0)
+            os.pwrite(self._locked, note, 0)
 
 
 def connect(path: str) -> socket.socket | None:

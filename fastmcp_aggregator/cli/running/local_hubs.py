@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.asking import ask
+from fastmcp_aggregator.attach.asking import DEFAULT_TIMEOUTS, Timeouts, ask
 from fastmcp_aggregator.attach.folder import Unusable, known_hubs
 from fastmcp_aggregator.attach.identity import difference
 from fastmcp_aggregator.attach.starting import record_of
@@ -25,22 +26,20 @@ NOTHING = (
 _NOTED = ("name", "config", "pid")
 STARTS, ENDS, HANGS = "it is starting", "it is ending", "it does not answer"
 """Why a hub tells nothing of itself."""
-_TIMEOUT = 2.0
-"""Seconds that the hubs have to tell how they are; all are asked at once."""
 _MOST_AT_ONCE = 32
 
 
-def running_hubs() -> list[Status]:
+def running_hubs(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[Status]:
     """How each hub of this user is; of one that does not answer only what its lock tells, and `silent`: why that is."""
     ids = known_hubs()
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
-        return [status for status in threads.map(_status_of, ids) if status is not None]
+        return [status for status in threads.map(partial(_status_of, timeouts.status), ids) if status is not None]
 
 
-def _status_of(hub_id: str) -> Status | None:
+def _status_of(timeout: float, hub_id: str) -> Status | None:
     """None: there is no such hub."""
     try:
-        status = ask(hub_id, greeting.STATUS, timeout=_TIMEOUT)
+        status = ask(hub_id, greeting.STATUS, timeout=timeout)
     except Unusable as why:
         record, silent = record_of(hub_id), HANGS
         if record is None:

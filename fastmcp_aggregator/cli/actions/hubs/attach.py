@@ -11,12 +11,13 @@ from fastmcp_aggregator.attach.bridge import Bridge, about_client
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.attach.greeting import say
 from fastmcp_aggregator.attach.identity import answers_name, identity_of
+from fastmcp_aggregator.attach.probe import DEFAULT_TIMINGS, Timings
 from fastmcp_aggregator.attach.starting import connected
 from fastmcp_aggregator.early.ancestors import why_recursive
 from fastmcp_aggregator.early.reading import read_bytes
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, timings: Timings = DEFAULT_TIMINGS) -> int:
     own = _arguments_of_serve(options, sys.argv[2:])
     if why := why_recursive(options.config):
         say(why)
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
             signal.signal(getattr(signal, name), lambda *_: os._exit(0))
     about = about_client(options.group, options.tool_search)
     answers = answers_name(identity.id, options.group, options.tool_search)
-    return Bridge(identity, about, own, answers).run()
+    return Bridge(identity, about, own, answers, timings=timings).run()
 
 
 def _serve_alone(why: str, arguments: list[str]) -> int:

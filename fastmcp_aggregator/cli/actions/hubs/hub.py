@@ -99,15 +99,15 @@ def _introductions(
     return introduce_to
 
 
-def _require_end() -> None:
+def _require_end(timeout: float = _MOST_TO_END) -> None:
     """End the process even if something hangs from now on, so that there can be another hub."""
-    timer = threading.Timer(_MOST_TO_END, _end_anyhow)
+    timer = threading.Timer(timeout, _end_anyhow, [timeout])
     timer.daemon = True
     timer.start()
 
 
-def _end_anyhow() -> None:
-    tell(f"the hub did not stop within {_MOST_TO_END:g} s, and is killed", logging.ERROR)
+def _end_anyhow(timeout: float) -> None:
+    tell(f"the hub did not stop within {timeout:g} s, and is killed", logging.ERROR)
     kill_recorded_groups()
     os._exit(FAILED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastmcp_aggregator.attach import greeting
-from fastmcp_aggregator.attach.asking import ask
+from fastmcp_aggregator.attach.asking import DEFAULT_TIMEOUTS, Timeouts, ask
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
@@ -16,8 +16,8 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
 
 
-def run(options: argparse.Namespace) -> int:
-    hubs = [] if options.url is not None else [hub for hub in running_hubs() if hub.get("silent") != ENDS]
+def run(options: argparse.Namespace, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> int:
+    hubs = [] if options.url is not None else [hub for hub in running_hubs(timeouts) if hub.get("silent") != ENDS]
     if options.hub is not None:
         chosen_one = chosen(options.hub, hubs)
         hubs = [] if chosen_one is None else [chosen_one]

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from fastmcp_aggregator.attach.asking import end, kill
+from fastmcp_aggregator.attach.asking import DEFAULT_TIMEOUTS, Timeouts, end, kill
 from fastmcp_aggregator.attach.folder import Unusable
 from fastmcp_aggregator.cli.running.local_hubs import Status, chosen, refuse_url, running_hubs
 from fastmcp_aggregator.cli.terminal.console import counted, say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
 
-_TIMEOUT = 60.0
-"""Seconds that what is open in a hub may take to be answered, and its servers to end."""
 _MOST_AT_ONCE = 32
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> int:
     refuse_url(options.hub, "end its own process, by Ctrl-C or SIGTERM, or what runs it (`systemctl stop`)")
-    hubs = running_hubs()
+    hubs = running_hubs(timeouts)
     if not options.all and (hub := chosen(options.hub, hubs)) is not None:
         hubs = [hub]
     if not hubs:
         say("no hub runs")
         return FAILED
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
-        return max(threads.map(_stopped, hubs))
+        return max(threads.map(partial(_stopped, timeouts), hubs))
 
 
-def _stopped(hub: Status) -> int:
+def _stopped(timeouts: Timeouts, hub: Status) -> int:
     name = hub["name"] or hub["id"]
     try:
-        end(hub["id"], _TIMEOUT)
+        end(hub["id"], timeouts)
     except Unusable as why:
         return _killed(name, hub, str(why))
     clients = hub.get("clients")
