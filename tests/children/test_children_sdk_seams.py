@@ -1,7 +1,8 @@
 """The private parts of the SDK and of FastMCP that this package relies on: each test's name says which one changed.
 
 Used in `children/session/session.py`, `children/session/client_session.py`, `callers/caller.py`,
-`relay/list_changed.py`, `front/fastmcp/provider.py`, `front/pipeline.py`, `front/http/server.py` and `aggregator.py`.
+`relay/list_changed.py`, `front/fastmcp/provider.py`, `front/pipeline.py`, `front/http/server.py`,
+`front/http/client_connection.py` and `aggregator.py`.
 """
 
 from __future__ import annotations
@@ -525,7 +526,7 @@ async def test_fastmcp_lifespan_manager_runs_the_lifespan_once_for_nested_entrie
         assert told == ["start", "end", "start"]
 
 
-# uvicorn and sse-starlette, in front/http/server.py.
+# uvicorn and sse-starlette, in front/http/server.py and front/http/client_connection.py.
 
 
 def test_uvicorn_server_capture_signals_is_the_context_manager_that_takes_over_the_signals() -> None:

@@ -14,8 +14,8 @@ from uvicorn.server import ServerState
 
 from fastmcp_aggregator.concurrency.connections import HEAD_BOUND, Connections
 from fastmcp_aggregator.concurrency.limiter import FairShare
+from fastmcp_aggregator.front.http.client_connection import ClientConnection, Reads, WholeResponses
 from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
-from fastmcp_aggregator.front.http.server import ClientConnection, Reads, WholeResponses
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fastmcp_aggregator.front.http import server
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary
+from fastmcp_aggregator.front.http.gate import CONNECTION
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
 
@@ -38,7 +39,7 @@ async def test_white_space_is_stripped_once() -> None:
         seen.append(scope["headers"])
 
     headers = [(b"plain", b"x")]
-    scope = {"type": "http", "headers": headers, server.CONNECTION: object()}
+    scope = {"type": "http", "headers": headers, CONNECTION: object()}
     await ErrorBoundary(inner)(scope, None, None)  # type: ignore[arg-type]
     assert seen[0] is headers
 

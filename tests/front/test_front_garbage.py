@@ -15,7 +15,7 @@ from support.harness import config, lean, until
 from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.front.http.server import ClientConnection
+from fastmcp_aggregator.front.http.client_connection import ClientConnection
 
 REQUESTS = 10
 ECHO = {"json": {"name": "a:echo"}}

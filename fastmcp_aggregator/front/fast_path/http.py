@@ -30,8 +30,15 @@ from fastmcp_aggregator.front.fast_path.handover import SCOPE_KEY
 from fastmcp_aggregator.front.fast_path.path import CALLS, Declined, FastPath, SeenCaller, TakesTurns
 from fastmcp_aggregator.front.http.connection import BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import HEAD, Head, head_of
-from fastmcp_aggregator.front.http.exchange import ENVELOPE, REQUEST_ID, enveloped, request_id_of
-from fastmcp_aggregator.front.http.rest import JSON_METHODS, misnamed, refusal
+from fastmcp_aggregator.front.http.rest import (
+    ENVELOPE,
+    JSON_METHODS,
+    REQUEST_ID,
+    enveloped,
+    misnamed,
+    refusal,
+    request_id_of,
+)
 from fastmcp_aggregator.front.http.security import is_json
 from fastmcp_aggregator.library_internals import HeldSession, SessionEndpoint, route_path, session_of
 from fastmcp_aggregator.protocol import raw_json
