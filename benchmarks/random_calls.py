@@ -283,9 +283,9 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         "requests in flight": pipeline.in_flight._count,
         "cancellable calls": len(pipeline.fast_path._cancellable),
         "admissions": opened.count,
-        "requests at the gate": sum(backend.places.counts()),
-        "waiting at the gate": len(backend.places.slots._waiting),
-        **{f"{what} at the gate": backend.places.usage()[what].taken for what in GATE},
+        "requests at the gate": sum(backend.admission.counts()),
+        "waiting at the gate": len(backend.admission.slots._waiting),
+        **{f"{what} at the gate": backend.admission.usage()[what].taken for what in GATE},
         "pending calls": len(runtime.rounds._pending._pending),
     }
     children: list[Child] = [*runtime.children.values(), *(child for child, _ in runtime.instances)]

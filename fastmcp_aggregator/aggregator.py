@@ -378,12 +378,12 @@ class Aggregator(VirtualServer):
             return self.group(group_id).http_app_behind_checks(path, options)
 
         return self._make_http_app(
-            path, options, beside=lambda app: add_hub(app, self, path, make_app, self._backend.places.refused)
+            path, options, beside=lambda app: add_hub(app, self, path, make_app, self._backend.admission.refused)
         )
 
     async def rendered_metrics(self) -> tuple[bytes, str] | None:
         """The metrics as text, and its content type; None: they are off."""
-        requests, paths = self._backend.places.counts(), self._backend.path_counts
+        requests, paths = self._backend.admission.counts(), self._backend.path_counts
         files, keys = self.refused_files(), keys_of(self.auth)
         return await self.policies.rendered_metrics(self.health(), requests, paths, self.shares(), files, keys)
 
@@ -392,7 +392,7 @@ class Aggregator(VirtualServer):
         runtime = self._backend.runtime
         instances = runtime.instances.usage() if runtime is not None else {}
         of_servers = {f"instances of {key}": usage for key, usage in instances.items()}
-        return {**self._backend.places.usage(), **of_servers}
+        return {**self._backend.admission.usage(), **of_servers}
 
     def _look_for_missing_tools(self) -> None:
         """Warn of tools that groups name and no server offers, as far as servers have been listed."""

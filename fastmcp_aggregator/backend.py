@@ -90,12 +90,12 @@ class Backend:
         self.task_ids = TaskIds(self.request_states)
         self.fanout = Fanout()
         """Notifications to the clients of all virtual servers."""
-        self.places = AdmissionQueue(gate_limits(settings))
+        self.admission = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()
         """How requests have travelled, of all virtual servers."""
         self.policies = Policies(settings, has_auth=has_auth)
-        self.policies.stack.on_rejected = self.places.refused.refused
+        self.policies.stack.on_rejected = self.admission.refused.refused
         self.pins = pins_from_settings(settings)
         self.withdrawn: dict[str, set[str]] = {}
         """Tools that are out of service, by server key and own name."""
@@ -138,7 +138,7 @@ class Backend:
         """Bound the HTTP connections of this program, within its file descriptors."""
         self.connections = self.settings.max_connections
         wanted = self.settings.most_connections
-        self.places.connections.total = connections_within(wanted, self.config, self.settings)
+        self.admission.connections.total = connections_within(wanted, self.config, self.settings)
 
     def exchange(self, config: McpConfig) -> None:
         """Make the children those of a new config, without waiting for any. One whose entry is equal is not touched.

@@ -40,8 +40,8 @@ class ConfigProblem:
     message: str
 
     def __str__(self) -> str:
-        is_of_no_place = self.code == "file_not_found" and self.path == "$"
-        return self.message if is_of_no_place else f"{self.path}: {self.message}"
+        has_no_location = self.code == "file_not_found" and self.path == "$"
+        return self.message if has_no_location else f"{self.path}: {self.message}"
 
 
 class ConfigError(AggregatorError):

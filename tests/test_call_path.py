@@ -85,7 +85,7 @@ async def test_call_crosses_few_files(
         await caller.call("a:echo")
         ways = []
         for _ in range(6):
-            await until(lambda: app._backend.places.counts() == (0, 0))
+            await until(lambda: app._backend.admission.counts() == (0, 0))
             ways.append(Way())
             sys.setprofile(ways[-1].profile)
             try:

@@ -229,58 +229,58 @@ def _keys(document: object, root: Location) -> list[ApiKey]:
     return keys
 
 
-def _key(entry: object, place: Location) -> ApiKey | None:
+def _key(entry: object, location: Location) -> ApiKey | None:
     if not isinstance(entry, Mapping):
-        place.report(f"must be an object, not {kind_of(entry)}")
+        location.report(f"must be an object, not {kind_of(entry)}")
         return None
-    before = len(place.problems)
+    before = len(location.problems)
     for unknown in entry.keys() - set(_FIELDS):
-        place.at(unknown).report(f"is not a field of a key; there are {', '.join(_FIELDS)}")
-    _check_text(entry, "id", place, _ID.fullmatch, "must be 8 hexadecimal digits")
-    _check_text(entry, "name", place, is_name, "must have up to 64 letters, digits, `.`, `_`, `@`, `+` and `-`")
-    _check_text(entry, "sha256", place, _DIGEST.fullmatch, "must be a SHA-256 digest: 64 hexadecimal digits")
-    created, expires = _time(entry, "created", place), _time(entry, "expires", place)
-    groups = _groups(entry.get("groups"), place.at("groups"))
-    roles = _roles(entry.get("roles"), place.at("roles"))
+        location.at(unknown).report(f"is not a field of a key; there are {', '.join(_FIELDS)}")
+    _check_text(entry, "id", location, _ID.fullmatch, "must be 8 hexadecimal digits")
+    _check_text(entry, "name", location, is_name, "must have up to 64 letters, digits, `.`, `_`, `@`, `+` and `-`")
+    _check_text(entry, "sha256", location, _DIGEST.fullmatch, "must be a SHA-256 digest: 64 hexadecimal digits")
+    created, expires = _time(entry, "created", location), _time(entry, "expires", location)
+    groups = _groups(entry.get("groups"), location.at("groups"))
+    roles = _roles(entry.get("roles"), location.at("roles"))
     if "created" not in entry:
-        place.report("has no `created`; write when it was made, such as 2026-01-31T12:00:00+00:00")
-    if len(place.problems) > before or created is None:
+        location.report("has no `created`; write when it was made, such as 2026-01-31T12:00:00+00:00")
+    if len(location.problems) > before or created is None:
         return None
     return ApiKey(entry["id"], entry["name"], entry["sha256"], groups, created, expires, roles)
 
 
-def _check_text(entry: Mapping[str, Any], field: str, place: Location, is_right: Any, rule: str) -> None:
+def _check_text(entry: Mapping[str, Any], field: str, location: Location, is_right: Any, rule: str) -> None:
     value = entry.get(field)
     if not isinstance(value, str) or not is_right(value):
-        place.at(field).report(rule)
+        location.at(field).report(rule)
 
 
-def _time(entry: Mapping[str, Any], field: str, place: Location) -> datetime | None:
+def _time(entry: Mapping[str, Any], field: str, location: Location) -> datetime | None:
     value = entry.get(field)
     if value is None:
         return None
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        place.at(field).report("must be a time such as 2026-01-31T12:00:00+00:00")
+        location.at(field).report("must be a time such as 2026-01-31T12:00:00+00:00")
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _groups(value: object, place: Location) -> frozenset[str] | None:
+def _groups(value: object, location: Location) -> frozenset[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not all(isinstance(group, str) and group for group in value):
-        place.report("must be a list of group ids; leave it out for all groups")
+        location.report("must be a list of group ids; leave it out for all groups")
         return None
     return frozenset(value)
 
 
-def _roles(value: object, place: Location) -> frozenset[str]:
+def _roles(value: object, location: Location) -> frozenset[str]:
     if value is None:
         return USUAL
     if not isinstance(value, list) or not value or not all(role in ROLES for role in value):
-        place.report(f"must be a list of one or more of {', '.join(ROLES)}; leave it out for {', '.join(USUAL)}")
+        location.report(f"must be a list of one or more of {', '.join(ROLES)}; leave it out for {', '.join(USUAL)}")
         return frozenset()
     return frozenset(value)
 

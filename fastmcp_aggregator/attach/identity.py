@@ -20,7 +20,7 @@ _FILES = ("settings", "groups", "env_file")
 _VALUES = ("separator", "name", "server_version")
 _SWITCHES = {"prefix": ("--no-prefix", False), "strict": ("--no-strict", False), "telemetry": ("--otel", True)}
 _TOKEN_VARIABLE = re.compile(r"""bearer_env["']?\s*[:=]\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
-_VERSION, _PLACE = "its version", "where its program is"
+_VERSION, _FOLDER = "its version", "where its program is"
 _LARGEST_FILE = 16 * 1024**2
 
 
@@ -35,7 +35,7 @@ class HubIdentity:
     is_debugged: bool = False
     """True if this client, should it start the hub, wants debug logs."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """Digests of what it depends on beside the config, by what that is called; versions and places as they are."""
+    """Digests of what it depends on beside the config, by what that is called; versions and folders as they are."""
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -53,7 +53,7 @@ def how_to_share(differs: Iterable[str]) -> str:
 
 
 def _told(name: str, here: str | None, there: str | None) -> str:
-    if name in (_VERSION, _PLACE) and here and there:
+    if name in (_VERSION, _FOLDER) and here and there:
         return f"{name} ({here} here, {there} there)"
     return f"the variable {name}" if name.isidentifier() and name != "PATH" else name
 
@@ -79,7 +79,7 @@ def identity_of(options: argparse.Namespace, environ: Mapping[str, str]) -> HubI
         **{option: digest_of(json.dumps(words).encode()) for option, words in given.items()},
         _VERSION: VERSION,
         "its Python": digest_of(repr([sys.executable, sys.version]).encode()),
-        _PLACE: os.path.dirname(__file__),
+        _FOLDER: os.path.dirname(__file__),
     }
     return HubIdentity(digest[:16], options.hub, config, arguments, options.debug, parts)
 

@@ -1,4 +1,4 @@
-"""A client's file as a document: read from text, and changed in one place with the rest of the text left as it was."""
+"""A client's file as a document: read from text, and changed at one location; the rest of the text stays."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def read(text: str, format_: Format, source: str) -> dict[str, Any]:
     Raises:
         ConfigError: it is none.
     """
-    place = Location(source)
+    location = Location(source)
     try:
         value = parsed_toml(text) if format_ == "toml" else jsonc.parse(text).value()
     except tomllib.TOMLDecodeError as error:
         where = str(error).rpartition("(at ")[2].rstrip(")")
-        place.report(f"is not valid TOML at {where}", code="invalid_json")
+        location.report(f"is not valid TOML at {where}", code="invalid_json")
     except jsonc.JsonError as error:
-        place.report(f"is not valid JSON {error}", code="invalid_json")
+        location.report(f"is not valid JSON {error}", code="invalid_json")
     except (ValueError, RecursionError):
-        place.report("is nested too deeply, or has an endless number or key", code="invalid_json")
+        location.report("is nested too deeply, or has an endless number or key", code="invalid_json")
     else:
         if isinstance(value, dict):
             return value
-        place.report("must be an object", code="invalid_schema")
-    raise ConfigError(source, place.problems)
+        location.report("must be an object", code="invalid_schema")
+    raise ConfigError(source, location.problems)
 
 
 def why_unreadable(text: str, client: ClientConfig) -> str | None:

@@ -51,7 +51,7 @@ class Usage:
 
 
 class FairShare:
-    """Anything that is counted, such as queue places or bytes. A holder that is alone may have `capacity` of it."""
+    """Anything that is counted, such as queue slots or bytes. A holder that is alone may have `capacity` of it."""
 
     __slots__ = ("_has_reserve", "_held", "refused", "taken", "total")
 

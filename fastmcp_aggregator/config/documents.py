@@ -1,4 +1,4 @@
-"""Documents of the user, read and parsed, with every problem reported at its place instead of raised.
+"""Documents of the user, read and parsed, with every problem reported at its location instead of raised.
 
 Nothing here lets an exception of the JSON parser out: it carries the whole text, with its secrets.
 """
@@ -88,17 +88,17 @@ def stamp_of(path: Path) -> Stamp:
     return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def read_text(path: Path, place: Location, *, waits: bool = True) -> str | None:
+def read_text(path: Path, location: Location, *, waits: bool = True) -> str | None:
     """Read the text of a file, without a byte order mark; None if there is a problem. `waits`: it may be a pipe."""
     try:
         data = read_bytes(path, MAX_BYTES + 1, timeout=PIPE_TIMEOUT if waits else 0.0)
     except (OSError, ValueError) as error:
-        place.report(_unreadable(path, error), code="file_not_found")
+        location.report(_unreadable(path, error), code="file_not_found")
         return None
     if len(data) > MAX_BYTES:
-        place.report("is larger than 10 MiB; check that this is the right file")
+        location.report("is larger than 10 MiB; check that this is the right file")
         return None
-    return _decoded(data, place)
+    return _decoded(data, location)
 
 
 def text_of(path: Path) -> str:
@@ -107,46 +107,46 @@ def text_of(path: Path) -> str:
     Raises:
         ConfigError: it cannot be read.
     """
-    place = Location(str(path))
-    text = read_text(path, place)
-    place.raise_problems()
+    location = Location(str(path))
+    text = read_text(path, location)
+    location.raise_problems()
     return text or ""
 
 
 def read_json(
     path: Path,
-    place: Location,
+    location: Location,
     *,
     takes_half_pairs: bool = False,
     takes_comments: bool = False,
     waits: bool = True,
 ) -> Any:
     """Read a JSON file; None if there is a problem. What servers say may have half of a surrogate pair."""
-    text = read_text(path, place, waits=waits)
+    text = read_text(path, location, waits=waits)
     if text is None:
         return None
-    return parse_json(text, place, takes_half_pairs=takes_half_pairs, takes_comments=takes_comments)
+    return parse_json(text, location, takes_half_pairs=takes_half_pairs, takes_comments=takes_comments)
 
 
-def parse_json(text: str, place: Location, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
+def parse_json(text: str, location: Location, *, takes_half_pairs: bool = False, takes_comments: bool = False) -> Any:
     """Parse JSON; None if there is a problem. What people write may have comments, and commas after last items."""
     try:
         value = _parsed(text, takes_comments=takes_comments)
-        _report_repeated_keys(value, place)
+        _report_repeated_keys(value, location)
     except JsonError as error:
-        place.report(f"is not valid JSON {error}", code="invalid_json")
+        location.report(f"is not valid JSON {error}", code="invalid_json")
     except json.JSONDecodeError as error:
-        place.report(
+        location.report(
             f"is not valid JSON at line {error.lineno}, column {error.colno}: {error.msg}. "
             "Comments, single quotes and a comma after the last item are not allowed",
             code="invalid_json",
         )
     except (ValueError, RecursionError):
-        place.report("cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json")
+        location.report("cannot be read as JSON: it is nested too deeply or has an endless number", code="invalid_json")
     else:
         if takes_half_pairs or _HALF_PAIR.search(text) is None or _is_text(value):
             return value
-        place.report("has half of a surrogate pair, such as \\ud800, which is no character", code="invalid_json")
+        location.report("has half of a surrogate pair, such as \\ud800, which is no character", code="invalid_json")
     return None
 
 
@@ -179,23 +179,23 @@ class _Object(dict[str, Any]):
             self.repeated = tuple(key for key, count in counts.items() if count > 1)
 
 
-def _report_repeated_keys(value: object, place: Location) -> None:
+def _report_repeated_keys(value: object, location: Location) -> None:
     if isinstance(value, _Object):
         for key in value.repeated:
-            place.at(key).report("is written more than once in the same object; keep one of them")
+            location.at(key).report("is written more than once in the same object; keep one of them")
         for key, item in value.items():
-            _report_repeated_keys(item, place.at(key))
+            _report_repeated_keys(item, location.at(key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            _report_repeated_keys(item, place.at(index))
+            _report_repeated_keys(item, location.at(index))
 
 
-def _decoded(data: bytes, place: Location) -> str | None:
+def _decoded(data: bytes, location: Location) -> str | None:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-    place.report(f"is not valid UTF-8 at line {line}; save the file as UTF-8", code="invalid_json")
+    location.report(f"is not valid UTF-8 at line {line}; save the file as UTF-8", code="invalid_json")
     return None
 
 

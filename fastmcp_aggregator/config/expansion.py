@@ -177,18 +177,18 @@ class Text:
     is_known: bool
 
 
-def expanded(value: Any, place: Location, environ: Mapping[str, str] | None) -> Any:
-    """The same value with a `Text` for every string in it; what cannot be expanded is reported at its place.
+def expanded(value: Any, location: Location, environ: Mapping[str, str] | None) -> Any:
+    """The same value with a `Text` for every string in it; what cannot be expanded is reported at its location.
 
     Without an `environ` nothing is expanded or reported, and a string with a variable in it stays unknown.
     """
     match value:
         case str():
-            return _text(value, place, environ)
+            return _text(value, location, environ)
         case Mapping():
-            return {key: expanded(item, place.at(key), environ) for key, item in value.items()}
+            return {key: expanded(item, location.at(key), environ) for key, item in value.items()}
         case list() | tuple():
-            return [expanded(item, place.at(index), environ) for index, item in enumerate(value)]
+            return [expanded(item, location.at(index), environ) for index, item in enumerate(value)]
         case _:
             return value
 
@@ -230,22 +230,22 @@ def plain(value: Any) -> Any:
             return value
 
 
-def _text(written: str, place: Location, environ: Mapping[str, str] | None) -> Text:
+def _text(written: str, location: Location, environ: Mapping[str, str] | None) -> Text:
     expansion = expand(written, environ or {})
     if environ is not None:
-        _report_faults(expansion, place)
+        _report_faults(expansion, location)
     lacks_value = expansion.is_expanded if environ is None else bool(expansion.missing)
     return Text(expansion.value, written, is_known=not (lacks_value or expansion.is_malformed))
 
 
-def _report_faults(expansion: Expansion, place: Location) -> None:
+def _report_faults(expansion: Expansion, location: Location) -> None:
     if expansion.is_malformed:
-        place.report(
+        location.report(
             "has a `${` that begins no variable; write ${NAME}, ${NAME:-default} or ${env:NAME}, "
             "or `$$` for a literal `$`"
         )
     for name in expansion.missing:
-        place.report(
+        location.report(
             f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}, "
             "or `$$` for a literal `$`",
             code="missing_env_var",

@@ -1,4 +1,4 @@
-"""JSON with comments and trailing commas, as a tree that knows where everything stands; and edits of one place.
+"""JSON with comments and trailing commas, as a tree that knows where everything stands; and edits of one location.
 
 Theory. A file of a person's own is not ours to reformat. So it is never written from data: each edit is computed as an
 insertion, replacement or removal in the text, at places that the tree gives. All text outside of these stays as it was.

@@ -82,8 +82,8 @@ def _read(
     if document is None and root.problems:
         return {}
     try:
-        entries, place = entries_of(document, root), root.at("mcpServers")
-        return {key: read_server(key, entry, place.at(key), environ) for key, entry in entries.items()}
+        entries, location = entries_of(document, root), root.at("mcpServers")
+        return {key: read_server(key, entry, location.at(key), environ) for key, entry in entries.items()}
     except RecursionError:
         root.report("is nested too deeply")
     except TooLong:

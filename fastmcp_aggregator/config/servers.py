@@ -36,18 +36,18 @@ class _Shared(TypedDict):
     misspelt: Mapping[str, str]
 
 
-def read_server(key: str, entry: object, place: Location, environ: Mapping[str, str]) -> ServerConfig | None:
+def read_server(key: str, entry: object, location: Location, environ: Mapping[str, str]) -> ServerConfig | None:
     """The server of one entry; None when it is disabled."""
-    _check_key(key, place)
-    own = place.apart()
+    _check_key(key, location)
+    own = location.apart()
     if not isinstance(entry, Mapping):
         own.report(f"must be an object with `command` or `url`, not {kind_of(entry)}")
-        place.take(own.problems)
+        location.take(own.problems)
         return _unresolved(key, Fields({}, own), (), None)
     is_enabled = _is_enabled(Fields(entry, own))
     fields = Fields(expanded(entry, own, environ if is_enabled else None), own)
     server = _server(key, fields)
-    place.take(own.problems)
+    location.take(own.problems)
     if not is_enabled:
         return None
     if own.problems:
@@ -88,13 +88,13 @@ def warn_of_misspelt_fields(servers: Mapping[str, ServerConfig], before: Mapping
             logger.warning("server %r: %s", server.key, misspelt_message(name, meant))
 
 
-def _check_key(key: object, place: Location) -> None:
+def _check_key(key: object, location: Location) -> None:
     if not isinstance(key, str):
-        place.report(f"the name of a server must be a string, not {kind_of(key)}")
+        location.report(f"the name of a server must be a string, not {kind_of(key)}")
     elif not key:
-        place.report("the name of a server must not be empty")
+        location.report("the name of a server must not be empty")
     elif ":" in key:
-        place.report("the name of a server must not contain `:`, which separates it from tool names")
+        location.report("the name of a server must not contain `:`, which separates it from tool names")
 
 
 def _is_enabled(fields: Fields) -> bool:
@@ -143,7 +143,7 @@ def _stdio_server(fields: Fields, shared: _Shared) -> StdioServer | None:
 def _remote_server(fields: Fields, shared: _Shared, transport: Transport | None) -> RemoteServer | None:
     url = fields.text("url")
     headers = fields.secrets("headers", header_fault)
-    if url is None or not _is_usable(url, fields.place.at("url")):
+    if url is None or not _is_usable(url, fields.location.at("url")):
         return None
     return RemoteServer(
         label=shown("url", url.written, "terminal"),
@@ -163,7 +163,7 @@ def _known(server: ServerConfig | None, fields: Fields) -> StdioServer | RemoteS
     """The server without what lacks a variable; None if that is what it is reached by."""
     match server:
         case StdioServer() if _is_known(fields, "command"):
-            written = Fields(fields.entry.get("env") or {}, fields.place)
+            written = Fields(fields.entry.get("env") or {}, fields.location)
             env = {name: value for name, value in server.env.items() if _is_known(written, name)}
             return replace(server, args=(), env=env, cwd=server.cwd if _is_known(fields, "cwd") else None)
         case RemoteServer():  # which there is none of without a known `url`
@@ -188,7 +188,7 @@ def _unresolved(
         label=shown("command" if is_process else "url", target.written, "terminal") if isinstance(target, Text) else "",
         transport="stdio" if is_process else "http",
         missing=missing,
-        problems=tuple(fields.place.problems),
+        problems=tuple(fields.location.problems),
         known=known,
         description=description.value if isinstance(description, Text) and description.is_known else None,
         misspelt=_misspelt(fields),
@@ -198,7 +198,7 @@ def _unresolved(
 def _declared_transport(fields: Fields) -> Transport | None:
     declared = [transport for name in ("type", "transport") if (transport := _transport(fields, name))]
     if len(set(declared)) > 1:
-        fields.place.report("`type` and `transport` contradict each other; remove one of them")
+        fields.location.report("`type` and `transport` contradict each other; remove one of them")
         return None
     return declared[0] if declared else None
 
@@ -209,30 +209,30 @@ def _transport(fields: Fields, name: str) -> Transport | None:
         return None
     transport = transport_of(text.value)
     if transport is None:
-        fields.place.at(name).report("is not a known transport; write stdio, http or sse, or leave it out")
+        fields.location.at(name).report("is not a known transport; write stdio, http or sse, or leave it out")
     return transport
 
 
 def _check_target(fields: Fields, transport: Transport | None) -> None:
     """Report an entry whose `command`, `url` and declared transport do not fit together."""
-    place = fields.place
+    location = fields.location
     match "command" in fields.entry, "url" in fields.entry:
         case True, True:
-            place.report("has both `command` and `url`; keep the one that is meant")
+            location.report("has both `command` and `url`; keep the one that is meant")
         case False, False:
-            place.report(missing_target_message(fields.entry))
+            location.report(missing_target_message(fields.entry))
         case True, False if transport in ("http", "sse"):
-            place.report(f"has the transport {transport} and a `command`; write stdio, or give a `url`")
+            location.report(f"has the transport {transport} and a `command`; write stdio, or give a `url`")
         case False, True if transport == "stdio":
-            place.report("has the transport stdio and a `url`; write http or sse, or give a `command`")
+            location.report("has the transport stdio and a `url`; write http or sse, or give a `command`")
 
 
-def _is_usable(url: Text, place: Location) -> bool:
+def _is_usable(url: Text, location: Location) -> bool:
     if not url.is_known or not url.value.strip():
         return False
     fault = url_fault(url.value)
     if fault:
-        place.report(fault)
+        location.report(fault)
     return fault is None
 
 

@@ -11,7 +11,7 @@ from fastmcp_aggregator.config.expansion import variables_in
 _NAMED = ("workspaceFolder", "WORKSPACE_FOLDER")
 """As clients write it in their own config files, and as `import` writes it; environments have no such variable."""
 FOLDER_VARIABLES = ("PWD", *_NAMED)
-_PLACES = ("command", "args", "env", "cwd")
+_FIELDS = ("command", "args", "env", "cwd")
 
 
 def with_working_folder(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -30,5 +30,5 @@ def in_working_folder(environ: Mapping[str, str], folder: str) -> Mapping[str, s
 
 def folder_variables_of(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """The variables for the working folder on which the process of an entry depends."""
-    used = {name for place in _PLACES for name in variables_in(entry.get(place))}
+    used = {name for field in _FIELDS for name in variables_in(entry.get(field))}
     return tuple(name for name in FOLDER_VARIABLES if name in used)

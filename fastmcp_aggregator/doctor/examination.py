@@ -85,7 +85,7 @@ def weak_files(files: Iterable[str | None]) -> Iterator[Finding]:
 
 
 def unusable_entries(config: McpConfig, source: Source) -> Iterator[Finding]:
-    """Entries with variables that have no value, or that are wrong otherwise, and each place where they are."""
+    """Entries with variables that have no value, or that are wrong otherwise, and the location of each."""
     unresolved = (server for server in config.servers.values() if isinstance(server, UnresolvedServer))
     for server in unresolved:
         for problem in server.problems:
@@ -146,8 +146,8 @@ def unexpanded_homes(config: McpConfig, source: Source) -> Iterator[Finding]:
     for key in config.servers:
         entry = source.entry(key)
         args = entry.get("args")
-        places = [("args", index, word) for index, word in enumerate(args)] if isinstance(args, list) else []
-        for field, *steps, word in [*places, ("cwd", entry.get("cwd"))]:
+        written = [("args", index, word) for index, word in enumerate(args)] if isinstance(args, list) else []
+        for field, *steps, word in [*written, ("cwd", entry.get("cwd"))]:
             if isinstance(word, str) and word.startswith(("~/", "~\\")):
                 message = f"`~` in `{field}` is not replaced, as a shell would; write ${{HOME}}"
                 yield source.finding("note", key, message, field, *steps)

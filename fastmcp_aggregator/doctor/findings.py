@@ -32,7 +32,7 @@ class Finding:
 
 
 class Source:
-    """The text of a config, in which places can be found again."""
+    """The text of a config, in which locations can be found again."""
 
     def __init__(self, path: str) -> None:
         self._lines: dict[str, int] = {}
@@ -44,12 +44,12 @@ class Source:
             return
         self.document = root.value()
         line, at = 1, 0
-        for place, start in _places(root, Location()):  # in the order of the text, which is looked through once
+        for location, start in _locations(root, Location()):  # in the order of the text, which is looked through once
             line, at = line + text.count("\n", at, start), start
-            self._lines[place] = line
+            self._lines[location] = line
 
     def line(self, path: str) -> int | None:
-        """The line of a place, given as a JSON path."""
+        """The line of a location, given as a JSON path."""
         return self._lines.get(path)
 
     def entry(self, server_key: str) -> dict[str, Any]:
@@ -67,13 +67,13 @@ class Source:
         change: str | None = None,
         common: str | None = None,
     ) -> Finding:
-        """A finding at a place of a server's entry."""
+        """A finding at a path in a server's entry."""
         path = "$" + "".join(map(path_step, ("mcpServers", server, *steps)))
         return Finding(severity, server, message, path, self.line(path), written, change, common)
 
 
-def _places(node: jsonc.Node, place: Location) -> Iterator[tuple[str, int]]:
+def _locations(node: jsonc.Node, location: Location) -> Iterator[tuple[str, int]]:
     for member in node.members:
-        below = place.at(member.key)
+        below = location.at(member.key)
         yield below.path, member.start
-        yield from _places(member.node, below)
+        yield from _locations(member.node, below)

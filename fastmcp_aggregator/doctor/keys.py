@@ -57,5 +57,5 @@ def keys_problems(settings: AggregatorSettings, groups: Container[str]) -> Itera
         yield from warnings_of_keys(settings, groups)
     except ConfigError as error:
         for problem in error.details:
-            place = error.source if problem.path == "$" else f"{error.source} {problem.path}"
-            yield Finding("error", None, f"{place}: {problem.message}")
+            location = error.source if problem.path == "$" else f"{error.source} {problem.path}"
+            yield Finding("error", None, f"{location}: {problem.message}")

@@ -39,8 +39,8 @@ def unpinned_packages(config: McpConfig, source: Source) -> Iterator[Finding]:
             pin = f"{package}@VERSION" if kind != "pipx" else f"{package}==VERSION"
             look_up = f"npm view {package} version" if kind == "npx" else f"pip index versions {package}"
             message = f"{package} has no version: each start may run another one; `{look_up}` tells the newest"
-            place = ("args", index)
-            yield source.finding("warning", server.key, message, *place, written=package, change=pin, common=_UNPINNED)
+            path = ("args", index)
+            yield source.finding("warning", server.key, message, *path, written=package, change=pin, common=_UNPINNED)
 
 
 def unpinned(command: str, arguments: Sequence[str]) -> tuple[int, str, str] | None:

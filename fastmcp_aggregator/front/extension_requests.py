@@ -123,15 +123,15 @@ class ExtensionRequests:
         """One page of one server; the next begins where it ends. A server that cannot list is passed over."""
         await self._directory.ready()
         table = self._directory.table
-        place, cursor = _read_cursor(params.get("cursor"))
+        server_key, cursor = _read_cursor(params.get("cursor"))
         key = row.name.partition("/")[0]
         rest = {name: value for name, value in params.items() if name != "cursor"}
-        if (there := _from(place, self._directory.children)) is None:
+        if (there := _from(server_key, self._directory.children)) is None:
             gone = partial(errors.invalid_params, "cursor: its server is gone; list from the beginning")
-            await self._guard.refuse(caller, params, {"uri": f"skill://{place}"}, gone)
+            await self._guard.refuse(caller, params, {"uri": f"skill://{server_key}"}, gone)
         children = [child for child in there if _offers(table, child, row)]
         for child, following in zip_longest(children, children[1:]):
-            address = {"cursor": cursor} if cursor is not None and child.key == place else {}
+            address = {"cursor": cursor} if cursor is not None and child.key == server_key else {}
             target = Target(child, address, table.publisher(child), publish_result=_publisher(row))
             try:
                 page = await self._forward(caller, rest, target)
@@ -227,16 +227,16 @@ def _publisher(row: Method) -> Callable[[Result, Any], Result]:
     return lambda result, publish: result if publish is None else rewrite(result, publish)
 
 
-def _from(place: str, children: Sequence[Child]) -> Sequence[Child] | None:
+def _from(server_key: str, children: Sequence[Child]) -> Sequence[Child] | None:
     """The children from this one on, or all of them; None: it is not there."""
-    if not place:
+    if not server_key:
         return children
-    at = next((number for number, child in enumerate(children) if child.key == place), None)
+    at = next((number for number, child in enumerate(children) if child.key == server_key), None)
     return None if at is None else children[at:]
 
 
-def _cursor(place: str, cursor: str | None) -> str:
-    return base64.urlsafe_b64encode(json.dumps([place, cursor]).encode()).decode()
+def _cursor(server_key: str, cursor: str | None) -> str:
+    return base64.urlsafe_b64encode(json.dumps([server_key, cursor]).encode()).decode()
 
 
 def _read_cursor(text: Any) -> tuple[str, str | None]:
@@ -248,9 +248,9 @@ def _read_cursor(text: Any) -> tuple[str, str | None]:
     if text is None:
         return "", None
     try:
-        place, cursor = json.loads(base64.urlsafe_b64decode(text))
+        server_key, cursor = json.loads(base64.urlsafe_b64decode(text))
     except (ValueError, TypeError, RecursionError):
         raise errors.invalid_params("cursor: is not a cursor of this list") from None
-    if not isinstance(place, str) or not isinstance(cursor, str | None):
+    if not isinstance(server_key, str) or not isinstance(cursor, str | None):
         raise errors.invalid_params("cursor: is not a cursor of this list")
-    return place, cursor
+    return server_key, cursor

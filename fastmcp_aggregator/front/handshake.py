@@ -10,7 +10,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from fastmcp_aggregator.callers.caller import (
     PRESENT_CALLER,
-    SESSION_PLACE,
+    SESSION_SLOT,
     Caller,
     Context,
     SoleClient,
@@ -78,9 +78,9 @@ class Handshakes:
         self._live_clients.add(ctx.session, caller.account)
         if isinstance(caller.holder, Attached):
             caller.holder.between_requests = client
-        place = None if ctx.request is None else ctx.request.scope.get(SESSION_PLACE)
-        if place is not None:
-            place.keep_until(connection.exit_stack)
+        slot = None if ctx.request is None else ctx.request.scope.get(SESSION_SLOT)
+        if slot is not None:
+            slot.keep_until(connection.exit_stack)
         return await self._completed(ctx, result, "legacy")
 
     def record_capabilities(self, ctx: Context) -> None:

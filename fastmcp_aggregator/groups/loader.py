@@ -70,51 +70,53 @@ def _groups(document: object, root: Location, servers: Collection[str]) -> list[
     return [group for group in found if group is not None]
 
 
-def _group(key: str, entry: object, place: Location, servers: Collection[str]) -> Group | None:
+def _group(key: str, entry: object, location: Location, servers: Collection[str]) -> Group | None:
     if not is_group_id(key):
-        place.report("a group's id has up to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit")
+        location.report(
+            "a group's id has up to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
+        )
         return None
     if not isinstance(entry, Mapping):
-        place.report(f"must be an object with `servers`, not {kind_of(entry)}")
+        location.report(f"must be an object with `servers`, not {kind_of(entry)}")
         return None
     for unknown in entry.keys() - {*_FIELDS}:
-        place.at(unknown).report(f"is not a field of a group; known are {', '.join(_FIELDS)}")
-    texts = {field: _text(entry, field, place) for field in _TEXTS}
+        location.at(unknown).report(f"is not a field of a group; known are {', '.join(_FIELDS)}")
+    texts = {field: _text(entry, field, location) for field in _TEXTS}
     if texts["id"] not in ("", key):
-        place.at("id").report(f"must be the same as the entry's key, {key!r}")
+        location.at("id").report(f"must be the same as the entry's key, {key!r}")
     if "servers" not in entry:
-        place.report("has no `servers`; name the servers whose tools the group has")
-    lists = {field: _texts(entry, field, place) for field in _LISTS}
-    _check_servers(lists["servers"], place.at("servers"), servers)
-    _check_tools(lists["tools"], place.at("tools"), lists["servers"])
-    search = Fields(entry, place).flag("tool_search")
+        location.report("has no `servers`; name the servers whose tools the group has")
+    lists = {field: _texts(entry, field, location) for field in _LISTS}
+    _check_servers(lists["servers"], location.at("servers"), servers)
+    _check_tools(lists["tools"], location.at("tools"), lists["servers"])
+    search = Fields(entry, location).flag("tool_search")
     return Group(key, texts["name"] or key, texts["description"], lists["servers"], lists["tools"], search)
 
 
-def _text(entry: Mapping[str, Any], field: str, place: Location) -> str:
+def _text(entry: Mapping[str, Any], field: str, location: Location) -> str:
     value = entry.get(field)
     if value is not None and not isinstance(value, str):
-        place.at(field).report(f"must be a string, not {kind_of(value)}")
+        location.at(field).report(f"must be a string, not {kind_of(value)}")
     return value if isinstance(value, str) else ""
 
 
-def _texts(entry: Mapping[str, Any], field: str, place: Location) -> tuple[str, ...]:
+def _texts(entry: Mapping[str, Any], field: str, location: Location) -> tuple[str, ...]:
     values = entry.get(field) or []
     if isinstance(values, str) or not isinstance(values, Sequence):
-        place.at(field).report(f"must be a list of strings, not {kind_of(values)}")
+        location.at(field).report(f"must be a list of strings, not {kind_of(values)}")
         return ()
     for index, value in enumerate(values):
         if not isinstance(value, str) or not value:
-            place.at(field).at(index).report(f"must be a string that is not empty, not {kind_of(value)}")
+            location.at(field).at(index).report(f"must be a string that is not empty, not {kind_of(value)}")
     return tuple(dict.fromkeys(value for value in values if isinstance(value, str) and value))
 
 
-def _check_servers(named: Sequence[str], place: Location, servers: Collection[str]) -> None:
+def _check_servers(named: Sequence[str], location: Location, servers: Collection[str]) -> None:
     for index, key in enumerate(named):
         if key not in servers:
             similar = closest(key, servers, 1)
             hint = f"; did you mean {similar[0]!r}?" if similar else f"; there are {_listed(servers)}"
-            place.at(index).report(f"there is no server {key!r}{hint}")
+            location.at(index).report(f"there is no server {key!r}{hint}")
 
 
 def _listed(servers: Collection[str]) -> str:
@@ -123,10 +125,10 @@ def _listed(servers: Collection[str]) -> str:
     return ", ".join([*map(repr, islice(servers, _MOST_LISTED)), *more])
 
 
-def _check_tools(tools: Sequence[str], place: Location, servers: Sequence[str]) -> None:
+def _check_tools(tools: Sequence[str], location: Location, servers: Sequence[str]) -> None:
     for index, tool in enumerate(tools):
         key, separator, name = tool.partition(":")
         if separator and (not key or not name):
-            place.at(index).report("must be `server:tool`, or a tool's own name")
+            location.at(index).report("must be `server:tool`, or a tool's own name")
         elif separator and "*" not in key and key not in servers:
-            place.at(index).report(f"names the server {key!r}, which is not among the `servers` of the group")
+            location.at(index).report(f"names the server {key!r}, which is not among the `servers` of the group")

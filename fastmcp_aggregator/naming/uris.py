@@ -22,7 +22,7 @@ LONGEST_WATCHED = 8192
 _HIERARCHICAL = "://"
 _OPAQUE_MARK = ":"
 _MOST_SLASHES, _LONGEST_REWRITTEN = 256, 8192
-"""Places of an address where a slash may have been left out, and its characters: each costs a copy of it."""
+"""Positions in an address where a slash may have been left out, and its characters: each costs a copy of it."""
 
 # Up to the first colon outside template expressions: `{var:3}` is a prefix modifier (RFC 6570, 2.4.1).
 _OPAQUE_SCHEME = re.compile(r"((?:\{[^{}]*\}|[^:{])*):")
@@ -112,12 +112,12 @@ def written_by_pydantic_as(uri: str) -> Iterator[str]:
     scheme, separator, rest = uri.partition(_HIERARCHICAL)
     if not separator or scheme.lower() != "file":
         return
-    place = rest.find("/")
+    slash = rest.find("/")
     for _ in range(_MOST_SLASHES):
-        if place < 0 or "//" in rest[:place]:
+        if slash < 0 or "//" in rest[:slash]:
             return
-        yield f"{scheme}://{rest[:place]}/{rest[place:]}"
-        place = rest.find("/", place + 1)
+        yield f"{scheme}://{rest[:slash]}/{rest[slash:]}"
+        slash = rest.find("/", slash + 1)
 
 
 def _decoded(host: str) -> str | None:

@@ -343,8 +343,8 @@ async def kept_tokens(vault: Vault, url: str, principal: str) -> Tokens | None:
     if where is None:
         return None
     try:
-        place = json.loads(where)
-        document = await vault.read(TOKENS, name_of(principal, place["issuer"], place["resource"]))
+        known = json.loads(where)
+        document = await vault.read(TOKENS, name_of(principal, known["issuer"], known["resource"]))
         return None if document is None else Tokens.model_validate_json(document)
     except (ValidationError, ValueError, KeyError, TypeError):
         raise VaultError("its tokens were kept by another version; log in again") from None

@@ -85,33 +85,33 @@ def _servers(document: object, root: Location, kinds: Sequence[Kind]) -> dict[st
     if not isinstance(servers, Mapping):
         root.report(f"must be an object with `servers`, {_WRITTEN_BY}")
         return {}
-    place = root.at("servers")
-    return {key: _server(entry, place.at(key), kinds) for key, entry in servers.items()}
+    location = root.at("servers")
+    return {key: _server(entry, location.at(key), kinds) for key, entry in servers.items()}
 
 
-def _server(entry: object, place: Location, kinds: Sequence[Kind]) -> ServerPins:
+def _server(entry: object, location: Location, kinds: Sequence[Kind]) -> ServerPins:
     lists = {kind: entry.get(kind.value) for kind in kinds} if isinstance(entry, Mapping) else {}
     missing = next((kind for kind in kinds if not isinstance(lists.get(kind), Mapping)), None)
     if not isinstance(entry, Mapping) or missing is not None:
-        place.report(f"must be an object with `{missing or kinds[0]}`, {_WRITTEN_BY}, not {kind_of(entry)}")
+        location.report(f"must be an object with `{missing or kinds[0]}`, {_WRITTEN_BY}, not {kind_of(entry)}")
         return ServerPins()
     instructions = entry.get("instructions")
     return ServerPins(
-        None if instructions is None else _read_pin(instructions, place.at("instructions")),
+        None if instructions is None else _read_pin(instructions, location.at("instructions")),
         {
-            kind: {name: _read_pin(pin, place.at(kind.value).at(name)) for name, pin in pins.items()}
+            kind: {name: _read_pin(pin, location.at(kind.value).at(name)) for name, pin in pins.items()}
             for kind, pins in lists.items()
             if isinstance(pins, Mapping) and pins
         },
     )
 
 
-def _read_pin(entry: object, place: Location) -> Pinned:
+def _read_pin(entry: object, location: Location) -> Pinned:
     definition = entry.get("definition") if isinstance(entry, Mapping) else None
     if not isinstance(entry, Mapping) or not isinstance(definition, Mapping):
-        place.report(f"must be an object with `sha256` and `definition`, {_WRITTEN_BY}")
+        location.report(f"must be an object with `sha256` and `definition`, {_WRITTEN_BY}")
         return pinned({})
     pin = pinned(definition)
     if pin.sha256 != entry.get("sha256"):
-        place.report("has a digest that is not that of its definition; one of the two was changed by hand")
+        location.report("has a digest that is not that of its definition; one of the two was changed by hand")
     return pin

@@ -120,11 +120,11 @@ class Minute:
     def p99(self) -> float:
         """Seconds that 99 in 100 calls did not exceed, to about a third more."""
         passed = itertools.accumulate(self.durations)
-        place = next(place for place, count in enumerate(passed) if count >= self.calls * _QUANTILE)
-        return float(_SHORTEST * 2 ** (place / _STEPS))
+        index = next(index for index, count in enumerate(passed) if count >= self.calls * _QUANTILE)
+        return float(_SHORTEST * 2 ** (index / _STEPS))
 
 
-_LONGEST = [_SHORTEST * 2 ** (place / _STEPS) for place in range(_CLASSES - 1)]
+_LONGEST = [_SHORTEST * 2 ** (index / _STEPS) for index in range(_CLASSES - 1)]
 """Seconds that a call of each class takes at most, but for the last."""
 
 
@@ -138,13 +138,13 @@ class History(Policy):
     def after(self, call: Call, end: CallEnd) -> None:
         if call.destination is not None and end.outcome != "denied":
             number, has_failed = int(self._clock() / 60), end.outcome in _FAILED
-            place = bisect_left(_LONGEST, end.seconds)
+            index = bisect_left(_LONGEST, end.seconds)
             for key in (call.destination.key, ""):
                 minutes = self._minutes.get(key)
                 minute = minutes[-1] if minutes and minutes[-1].number == number else self._begun(key, number)
                 minute.calls += 1
                 minute.failed += has_failed
-                minute.durations[place] += 1
+                minute.durations[index] += 1
 
     def of(self, keys: Collection[str]) -> dict[str, list[list[Any]]]:
         """By server key, and `""` for all: of each minute with calls its age, the calls, the failed ones, and the p99

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fastmcp_aggregator.oauth.vault.errors import VaultError
-from fastmcp_aggregator.oauth.vault.vault import LARGEST, Vault, ending, opened, place_of, sealed
+from fastmcp_aggregator.oauth.vault.vault import LARGEST, Vault, document_id_of, ending, opened, sealed
 from fastmcp_aggregator.replicas.redis_connection import LOST, PREFIX, address_of, connect
 
 _LOCK_LIFE = 45.0
@@ -38,38 +38,38 @@ class RedisVault(Vault):
         return f"Redis at {address_of(self._redis)}"
 
     async def read(self, kind: str, name: str) -> bytes | None:
-        place = place_of(kind, name)
+        document_id = document_id_of(kind, name)
         with self._lost():
-            data: Any = await self._redis.getrange(_key_of(place), 0, LARGEST)
-        return self._opened(place, data) if data else None
+            data: Any = await self._redis.getrange(_key_of(document_id), 0, LARGEST)
+        return self._opened(document_id, data) if data else None
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
-        place = place_of(kind, name)
+        document_id = document_id_of(kind, name)
         milliseconds = None if lifetime is None else max(1, int(lifetime * 1000))
         until = "0" if lifetime is None else repr(self._clock() + lifetime)
-        data = until.encode() + b"\n" + sealed(self._key, ending(place, until), document)
+        data = until.encode() + b"\n" + sealed(self._key, ending(document_id, until), document)
         with self._lost():
-            await self._redis.set(_key_of(place), data, px=milliseconds)
+            await self._redis.set(_key_of(document_id), data, px=milliseconds)
 
     async def remove(self, kind: str, name: str) -> bool:
         with self._lost():
-            return bool(await self._redis.delete(_key_of(place_of(kind, name))))
+            return bool(await self._redis.delete(_key_of(document_id_of(kind, name))))
 
     async def all(self, kind: str) -> list[bytes]:
         found = []
         with self._lost():
             async for key in self._redis.scan_iter(_key_of(f"{kind}-*"), count=_PAGE):
                 data: Any = await self._redis.getrange(key, 0, LARGEST)
-                place = key.decode("latin-1").rpartition(":")[2]
+                document_id = key.decode("latin-1").rpartition(":")[2]
                 with suppress(VaultError):
-                    if data and (document := self._opened(place, data)) is not None:
+                    if data and (document := self._opened(document_id, data)) is not None:
                         found.append(document)
         return found
 
     @asynccontextmanager
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
-        place = f"{_key_of(place_of(kind, name))}:lock"
-        lock = self._redis.lock(place, timeout=_LOCK_LIFE, sleep=self._poll, blocking_timeout=_LOCK_TIMEOUT)
+        document_id = f"{_key_of(document_id_of(kind, name))}:lock"
+        lock = self._redis.lock(document_id, timeout=_LOCK_LIFE, sleep=self._poll, blocking_timeout=_LOCK_TIMEOUT)
         token = secrets.token_bytes(16)
         try:
             with self._lost():
@@ -83,10 +83,10 @@ class RedisVault(Vault):
     async def aclose(self) -> None:
         await self._redis.aclose()
 
-    def _opened(self, place: str, data: bytes) -> bytes | None:
+    def _opened(self, document_id: str, data: bytes) -> bytes | None:
         """None if its time is over: Redis forgets it then, but whoever can write there could have it stay."""
         until, _, body = data.partition(b"\n")
-        document = opened(self._key, ending(place, until.decode("latin-1")), body)
+        document = opened(self._key, ending(document_id, until.decode("latin-1")), body)
         ends = float(until)
         return None if ends and ends <= self._clock() else document
 
@@ -99,5 +99,5 @@ class RedisVault(Vault):
             raise VaultError(f"{self} cannot be asked ({error.__class__.__name__})") from None
 
 
-def _key_of(place: str) -> str:
-    return f"{PREFIX}:account:{place}"
+def _key_of(document_id: str) -> str:
+    return f"{PREFIX}:account:{document_id}"

@@ -49,17 +49,17 @@ class Routes(Sequence[Route]):
         return len(self._components)
 
     @overload
-    def __getitem__(self, place: int) -> Route: ...
+    def __getitem__(self, index: int) -> Route: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[Route]: ...
-    def __getitem__(self, place: int | slice) -> Route | Sequence[Route]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        route = self._made.get(place)
+    def __getitem__(self, index: slice) -> Sequence[Route]: ...
+    def __getitem__(self, index: int | slice) -> Route | Sequence[Route]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        route = self._made.get(index)
         if route is None:
-            component = self._components[place]
-            route = self._made[place] = self._make(component[self._id_field], component)
+            component = self._components[index]
+            route = self._made[index] = self._make(component[self._id_field], component)
         return route
 
     def __iter__(self) -> Iterator[Route]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))

@@ -29,7 +29,7 @@ _STEP = 50
 
 
 class Named(NamedTuple):
-    """Components under their public names, in the child's order, and the places of those whose name can be another's,
+    """Components under their public names, in the child's order, and the indices of those whose name can be another's,
     too, whatever the keys of other children are.
     """
 
@@ -58,43 +58,43 @@ class Section:
         """The parts of a kind that clients see, to be compared."""
         return [(route.original, route.renamed, route.component) for route in self.routes[kind]]
 
-    def place(self, kind: Kind, name: str) -> int | None:
-        """The place of what the child offers under a name without a prefix, or an address of its own."""
-        return self._places(kind).get(name)
+    def index(self, kind: Kind, name: str) -> int | None:
+        """The index of a component by its name without a prefix, or its own address."""
+        return self._indices(kind).get(name)
 
     def spelled(self, kind: Kind, name: str) -> Iterator[int]:
-        """The places of tools or prompts of which this is a spelling with the key."""
+        """The indices of tools or prompts of which this is a spelling with the key."""
         for separator in SEPARATORS:
             head = self._key + separator
-            place = self.place(kind, name[len(head) :]) if name.startswith(head) else None
-            if place is not None:
-                yield place
+            index = self.index(kind, name[len(head) :]) if name.startswith(head) else None
+            if index is not None:
+                yield index
         yield from self._hashed(kind, name, prefix=True)
 
     def bare(self, kind: Kind, name: str) -> Iterator[int]:
-        """The places of tools or prompts of which this is a spelling without the key."""
-        place = self.place(kind, name)
-        if place is not None:
-            yield place
+        """The indices of tools or prompts of which this is a spelling without the key."""
+        index = self.index(kind, name)
+        if index is not None:
+            yield index
         yield from self._hashed(kind, name, prefix=False)
 
     def addressed(self, kind: Kind, address: str) -> int | None:
-        """The place of a resource or template by its public address."""
+        """The index of a resource or template by its public address."""
         if not self._prefix:
-            return self.place(kind, address)
+            return self.index(kind, address)
         parts = split_public_uri(address)
         if parts is None:
-            return self.place(kind, address) if is_without_key(address) else None
-        return self.place(kind, parts[1]) if parts[0] == self._key else None
+            return self.index(kind, address) if is_without_key(address) else None
+        return self.index(kind, parts[1]) if parts[0] == self._key else None
 
     def rewritten(self, kind: Kind, address: str) -> int | None:
         """The same by the address as FastMCP's models write it, where that is another."""
         found = (self.addressed(kind, each) for each in written_by_pydantic_as(address))
-        return min((place for place in found if place is not None), default=None)
+        return min((index for index in found if index is not None), default=None)
 
     def has_without_key(self, kind: Kind, name: str) -> bool:
         """True if something has this name or address, or is written so, and it does not carry the key."""
-        if self.place(kind, name) is not None:
+        if self.index(kind, name) is not None:
             return kind in NAMED or not self._prefix or is_without_key(name)
         return kind not in NAMED and not self._prefix and self.rewritten(kind, name) is not None
 
@@ -144,9 +144,9 @@ class Section:
         routes = self.routes[kind]
         pairs: list[tuple[str, Route]] = []
         doubtful: list[int] = []
-        places = self._places(kind).values() if kind in NAMED else range(len(routes))
-        for number, place in enumerate(places):
-            route = routes[place]
+        indices = self._indices(kind).values() if kind in NAMED else range(len(routes))
+        for number, index in enumerate(indices):
+            route = routes[index]
             public = rule.public_name(self._key, route.name) if kind in NAMED else self._address_of(route)
             is_doubtful = rule.is_strict and is_hashed(public) if kind in NAMED else self._is_keyless(public, route)
             if is_doubtful:
@@ -173,19 +173,19 @@ class Section:
             yield
         self._texts[kind, rule, is_modern] = b",".join(texts)
 
-    def _places(self, kind: Kind) -> dict[str, int]:
-        """The place of each component among those of its kind, by name; of two under one, that of the first."""
-        places = self._by_name.get(kind)
-        if places is None:
+    def _indices(self, kind: Kind) -> dict[str, int]:
+        """The index of each component among those of its kind, by name; of two under one, that of the first."""
+        indices = self._by_name.get(kind)
+        if indices is None:
             routes = self.routes[kind]
             names = routes.names() if isinstance(routes, Routes) else [route.name for route in routes]
-            places = dict(zip(names, range(len(names)), strict=True))
-            if len(places) < len(names):
-                places = {}
-                for place, name in enumerate(names):
-                    places.setdefault(name, place)
-            self._by_name[kind] = places
-        return places
+            indices = dict(zip(names, range(len(names)), strict=True))
+            if len(indices) < len(names):
+                indices = {}
+                for index, name in enumerate(names):
+                    indices.setdefault(name, index)
+            self._by_name[kind] = indices
+        return indices
 
     def _is_keyless(self, address: str, route: Route) -> bool:
         """True if it has an address that could carry the key, and does not."""
@@ -195,17 +195,17 @@ class Section:
         return public_uri(self._key, route.original) if self._prefix else route.original
 
     def _hashed(self, kind: Kind, name: str, *, prefix: bool) -> Iterator[int]:
-        for place in self._by_hash[kind].get(name[-HASH_DIGITS:], ()) if is_hashed(name) else ():
-            route = self.routes[kind][place]
+        for index in self._by_hash[kind].get(name[-HASH_DIGITS:], ()) if is_hashed(name) else ():
+            route = self.routes[kind][index]
             if name in every_spelling(self._key, route.name, prefix=prefix):
-                yield place
+                yield index
 
     @cached_property
     def _by_hash(self) -> dict[Kind, dict[str, list[int]]]:
         found: dict[Kind, dict[str, list[int]]] = {kind: {} for kind in Kind}
         for kind in NAMED:
-            for name, place in self._places(kind).items():
-                found[kind].setdefault(hash_of(self._key, name), []).append(place)
+            for name, index in self._indices(kind).items():
+                found[kind].setdefault(hash_of(self._key, name), []).append(index)
         return found
 
 

@@ -52,7 +52,7 @@ from fastmcp_aggregator.settings.sections import ToolChanges
 
 T = TypeVar("T")
 Claim = tuple[int, int, int]
-"""The level of a claim to a name, and the places of the child and of the component: the least has it."""
+"""The level of a claim to a name, and the indices of the child and of the component: the least has it."""
 _UNDERSTOOD = 2
 """The level of a spelling that no client is shown."""
 KEY_HEAD = 40
@@ -105,7 +105,7 @@ class RouteTable:
         self._prefix = names.prefix
         self._by_key = {child.key: child for child in children}
         self._others = others
-        self._places = {child.key: place for place, child in enumerate(children)}
+        self._indices = {child.key: index for index, child in enumerate(children)}
         self._listed_rules = names.listed_rules()
         self._latest = {} if sections is None else sections
         self._sections: dict[str, Section] = {}
@@ -229,14 +229,14 @@ class RouteTable:
         """The listed public names (or URIs) of a kind. Each is looked at when it is its turn."""
         for child in self._listed():
             doubtful = self._doubtful(child, kind, rule)
-            for place, (public, route) in enumerate(self._section(child).named(kind, rule).pairs):
-                if place not in doubtful or self._is_owner(kind, public, route):
+            for index, (public, route) in enumerate(self._section(child).named(kind, rule).pairs):
+                if index not in doubtful or self._is_owner(kind, public, route):
                     yield public
 
     def with_key(self, uri: str) -> Iterator[str]:
         """The public addresses of the listed resources that their servers call so."""
         listed = self._listed() if self._prefix else ()
-        having = (child for child in listed if self._section(child).place(Kind.RESOURCE, uri) is not None)
+        having = (child for child in listed if self._section(child).index(Kind.RESOURCE, uri) is not None)
         return (public_uri(child.key, uri) for child in having)
 
     def served(self, kind: Kind) -> Iterator[Route]:
@@ -253,7 +253,7 @@ class RouteTable:
         return [
             child.key
             for child in self._children
-            if self._section(child).place(kind, name) is not None or name in self._left_out(child, kind)
+            if self._section(child).index(kind, name) is not None or name in self._left_out(child, kind)
         ]
 
     def unlisted(self, kind: Kind) -> list[str]:
@@ -344,7 +344,7 @@ class RouteTable:
                 if kind in NAMED and not self._has_rivals(child, kind):
                     continue
                 pairs = self._section(child).named(kind, rule).pairs
-                for public, _ in (pairs[place] for place in sorted(self._doubtful(child, kind, rule))):
+                for public, _ in (pairs[index] for index in sorted(self._doubtful(child, kind, rule))):
                     owner = owners.setdefault(public, child.key)
                     if owner != child.key:
                         found.append(NameConflictError(public, owner, child.key))
@@ -376,10 +376,10 @@ class RouteTable:
         for _ in self._finding_lost(child, kind, rule):
             pass
         lost = self._lost.get((child.key, kind, rule))
-        return [each for place, each in enumerate(listed) if place not in lost] if lost else listed
+        return [each for index, each in enumerate(listed) if index not in lost] if lost else listed
 
     def _finding_lost(self, child: Child, kind: Kind, rule: NameRule) -> Iterator[None]:
-        """Find, in steps, the places in the list of a child of what is under a name that leads elsewhere."""
+        """Find, in steps, the indices in the list of a child of the components under a name that leads elsewhere."""
         doubtful = self._doubtful(child, kind, rule)
         if not doubtful:
             return iter(())
@@ -389,9 +389,9 @@ class RouteTable:
     def _find_lost(self, child: Child, kind: Kind, rule: NameRule, doubtful: Collection[int]) -> Iterator[None]:
         pairs = self._section(child).named(kind, rule).pairs
         lost: set[int] = set()
-        for number, place in enumerate(doubtful):
-            if not self._is_owner(kind, *pairs[place]):
-                lost.add(place)
+        for number, index in enumerate(doubtful):
+            if not self._is_owner(kind, *pairs[index]):
+                lost.add(index)
             if number % _STEP == _STEP - 1:
                 yield
         self._lost[child.key, kind, rule] = lost
@@ -401,7 +401,7 @@ class RouteTable:
         return owner is not None and (owner.child, owner.original) == (route.child, route.original)
 
     def _doubtful(self, child: Child, kind: Kind, rule: NameRule) -> Collection[int]:
-        """The places in the list of a child of what is under a name that something else can have."""
+        """The indices in the list of a child of the components under a name that something else can have."""
         named = self._section(child).named(kind, rule)
         return range(len(named.pairs)) if self._has_rivals(child, kind) else named.doubtful
 
@@ -446,8 +446,10 @@ class RouteTable:
 
     def _is_open(self, kind: Kind, name: str, best: Claim, claimants: Sequence[Child]) -> bool:
         """True if a child whose offer is unknown may have the name with as much right."""
-        level, place, _ = best
-        others = (child for child in claimants if self._places[child.key] != place and self._may_have_more(child, kind))
+        level, index, _ = best
+        others = (
+            child for child in claimants if self._indices[child.key] != index and self._may_have_more(child, kind)
+        )
         return any(self._least_level(child, name) <= level for child in others)
 
     def _least_level(self, child: Child, name: str) -> int:
@@ -475,23 +477,23 @@ class RouteTable:
         return (child for child in self._children if self._section(child).has_without_key(kind, name))
 
     def _claims(self, child: Child, kind: Kind, name: str) -> Iterator[Claim]:
-        section, place = self._section(child), self._places[child.key]
+        section, index = self._section(child), self._indices[child.key]
         if kind not in NAMED:
             for level, find in enumerate((section.addressed, section.rewritten)):
                 found = find(kind, name)
                 if found is not None and not self._is_kept_back(kind, section.routes[kind][found]):
-                    yield level, place, found
+                    yield level, index, found
                     break
             return
         for found in section.spelled(kind, name):
             route = section.routes[kind][found]
             level = 0 if self._is_kept_back(kind, route) else self._level(route, name)
             if level < _UNDERSTOOD or not self._prefix or not self.begins_like_another(name, child):
-                yield level, place, found
+                yield level, index, found
         for found in () if self._prefix else section.bare(kind, name):
             route = section.routes[kind][found]
             if not self._is_kept_back(kind, route):
-                yield self._level(route, name), place, found
+                yield self._level(route, name), index, found
 
     def _level(self, route: Route, name: str) -> int:
         """How a spelling ranks among all spellings of a component."""
@@ -505,18 +507,18 @@ class RouteTable:
         """True if a name without a prefix may belong to a child before this one."""
         if self._prefix:
             return False
-        place = self._places[route.child.key]
-        return self._kept_back.get((kind, ""), place) < place or self._kept_back.get((kind, route.name), place) < place
+        index = self._indices[route.child.key]
+        return self._kept_back.get((kind, ""), index) < index or self._kept_back.get((kind, route.name), index) < index
 
     @cached_property
     def _kept_back(self) -> dict[tuple[Kind, str], int]:
-        """By name, the place of the first child that may have it and does not show it; "" stands for any name."""
+        """By name, the index of the first child that may have it and does not show it; "" stands for any name."""
         found: dict[tuple[Kind, str], int] = {}
-        for place, child in enumerate(self._children):
+        for index, child in enumerate(self._children):
             for kind in Kind:
                 names = {""} if self._may_have_more(child, kind) else self._left_out(child, kind)
                 for name in names:
-                    found.setdefault((kind, name), place)
+                    found.setdefault((kind, name), index)
         return found
 
     def _left_out(self, child: Child, kind: Kind) -> frozenset[str]:

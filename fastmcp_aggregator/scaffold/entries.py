@@ -47,12 +47,12 @@ def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
         if not path.absolute().parent.is_dir():
             raise AggregatorError(f"there is no folder {path.absolute().parent} for the config")
         return Addition(path, json.dumps({"mcpServers": {key: entry}}, indent=2, ensure_ascii=False) + "\n", PUBLIC)
-    place = Location(str(path))
+    location = Location(str(path))
     text = text_of(path)
-    document = parse_json(text, place, takes_comments=True)
-    place.raise_problems()
-    entries = entries_of(document, place)
-    place.raise_problems()
+    document = parse_json(text, location, takes_comments=True)
+    location.raise_problems()
+    entries = entries_of(document, location)
+    location.raise_problems()
     if key in entries:
         raise AggregatorError(f"{path} has a server {key!r} already; choose another name, or remove that one first")
     return Addition(path, with_member(text, ["mcpServers"], key, entry), stat.S_IMODE(path.stat().st_mode))

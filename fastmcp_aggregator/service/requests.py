@@ -47,7 +47,7 @@ class Requests(Middleware):
         self._settings = settings
         self.lifecycle = Lifecycle()
         self._bucket = _bucket(settings)
-        self._places = anyio.Semaphore(MAX_RUNNING)
+        self._slots = anyio.Semaphore(MAX_RUNNING)
         self._turns: dict[str, anyio.Lock] = {}
         self._timeouts: dict[str, float] = {}
         self._in_flight = 0
@@ -132,12 +132,12 @@ class Requests(Middleware):
             raise errors.too_many(self._waiting)
 
     async def _wait(self, held: AsyncExitStack, turn: anyio.Lock | None) -> None:
-        """Wait for the tool's turn first: what waits for it keeps no place from others."""
+        """Wait for the tool's turn first: what waits for it keeps no slot from others."""
         self._waiting += 1
         try:
             if turn is not None:
                 await held.enter_async_context(turn)
-            await held.enter_async_context(self._places)
+            await held.enter_async_context(self._slots)
         finally:
             self._waiting -= 1
 

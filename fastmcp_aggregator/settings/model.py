@@ -348,8 +348,8 @@ class AggregatorSettings(BaseSettings):
     @property
     def max_connections(self) -> int:
         """HTTP clients that are served or wait, at most, whosever they are."""
-        places = self.max_concurrent_requests + self.max_waiting_requests
-        return places + share_of(places)
+        requests = self.max_concurrent_requests + self.max_waiting_requests
+        return requests + share_of(requests)
 
     @property
     def most_connections(self) -> int:

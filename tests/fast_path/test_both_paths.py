@@ -449,7 +449,7 @@ async def test_a_list_that_is_made_when_the_pipe_is_closed_gets_an_error(
 async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
     monkeypatch.setattr(long_texts, "_CHUNK", 1)
-    running = sides.fast.app._backend.places.slots
+    running = sides.fast.app._backend.admission.slots
     read, is_reading = asyncio.Event(), asyncio.Event()
     sent: list[bytes] = []
 

@@ -62,7 +62,7 @@ async def is_quiet(app: Aggregator) -> None:
         assert child.calls.in_flight == 0
         assert not child.session._requests._in_flight  # type: ignore[union-attr]
     assert not app._pipeline.fast_path._cancellable
-    await until(lambda: app._backend.places.counts() == (0, 0))
+    await until(lambda: app._backend.admission.counts() == (0, 0))
 
 
 def cancel(client: RawClient, request_id: int) -> None:

@@ -218,7 +218,7 @@ class Playground:
 
     def at_front(self) -> tuple[int, int]:
         """How many HTTP requests run, and how many wait."""
-        return self.app._backend.places.counts()
+        return self.app._backend.admission.counts()
 
     # What must be true.
 

@@ -72,17 +72,17 @@ async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other(monkeyp
             writer.close()
         await http.post("/mcp/tools/call", json={"name": "a:release"})
         assert (await holding).status_code == 200
-    assert app._backend.places.connections.taken == 0
+    assert app._backend.admission.connections.taken == 0
 
 
 async def test_connections_without_a_request_make_room_for_others() -> None:
     app = build_aggregator(config(a=lean()))
-    app._backend.places.connections.total = 20
+    app._backend.admission.connections.total = 20
     async with served(app) as front:
         idle = [await connect(front) for _ in range(30)]
         for _, writer in idle:
             writer.write(HALF_A_HEAD)
-        await until(lambda: app._backend.places.connections.taken == 16)
+        await until(lambda: app._backend.admission.connections.taken == 16)
         for address in ("127.0.0.1", "127.0.0.2"):
             assert await health(front, address) == b"HTTP/1.1 200 OK\r\n"
         for _, writer in idle:
@@ -91,18 +91,18 @@ async def test_connections_without_a_request_make_room_for_others() -> None:
 
 async def test_connections_with_requests_leave_room_for_other_addresses() -> None:
     app = build_aggregator(config(a=lean()))
-    app._backend.places.connections.total = 10
+    app._backend.admission.connections.total = 10
     async with served(app) as front:
         opened = [await connect(front) for _ in range(8)]
         for _, writer in opened:
             writer.write(b"POST /mcp/tools/call HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n")
-        await until(lambda: app._backend.places.counts() == (0, 8))
+        await until(lambda: app._backend.admission.counts() == (0, 8))
         assert await health(front) == b"HTTP/1.1 503 Service Unavailable\r\n"
         assert await health(front, "127.0.0.2") == b"HTTP/1.1 200 OK\r\n"
         for _, writer in opened:
             writer.close()
-        await until(lambda: app._backend.places.connections.taken == 0)
-    assert app._backend.places.connections.refused == 1
+        await until(lambda: app._backend.admission.connections.taken == 0)
+    assert app._backend.admission.connections.refused == 1
 
 
 def unknown(count: int) -> bytes:
@@ -113,27 +113,27 @@ def unknown(count: int) -> bytes:
 async def test_connections_whose_requests_wait_to_be_refused_make_room_for_others(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, {"ann": None})
     app = build_aggregator(config(a=lean()), auth=credentials.auth)
-    app._backend.places.connections.total = 10
+    app._backend.admission.connections.total = 10
     async with served(app) as front, front.browser() as http:
         flooding = [await connect(front) for _ in range(8)]
         for _, writer in flooding:
             writer.write(unknown(12))
-        await until(lambda: any(each.until for each in app._backend.places.refused.lately.values()))
+        await until(lambda: any(each.until for each in app._backend.admission.refused.lately.values()))
         for _ in range(10):
             closing = {"connection": "close", **credentials.of("ann")}
             answer = await http.post("/mcp/tools/call", json={"name": "a:echo"}, headers=closing)
             assert answer.status_code == 200
         for _, writer in flooding:
             writer.close()
-        await until(lambda: app._backend.places.connections.taken == 0)
-    assert app._backend.places.connections.refused == 0
-    assert not any(each._waiting for each in app._backend.places.refused.lately.values())
+        await until(lambda: app._backend.admission.connections.taken == 0)
+    assert app._backend.admission.connections.refused == 0
+    assert not any(each._waiting for each in app._backend.admission.refused.lately.values())
 
 
 async def test_a_connection_whose_next_request_is_served_is_kept(tmp_path: Path) -> None:
     credentials = Credentials(tmp_path, {"ann": None})
     app = build_aggregator(config(a=lean()), auth=credentials.auth)
-    app._backend.places.connections.total = 10
+    app._backend.admission.connections.total = 10
     key = credentials.of("ann")["authorization"]
     async with served(app) as front, front.browser() as http:
         flooding = [await connect(front) for _ in range(2)]
@@ -145,7 +145,7 @@ async def test_a_connection_whose_next_request_is_served_is_kept(tmp_path: Path)
         writer.write(unknown(12) + head.encode() + b'{"name": "a:hold"}')
         await until(lambda: app.health()["a"].in_flight)
         idle = [await connect(front) for _ in range(20)]
-        await until(lambda: app._backend.places.connections.taken == 8)
+        await until(lambda: app._backend.admission.connections.taken == 8)
         await http.post("/mcp/tools/call", json={"name": "a:release"}, headers=credentials.of("ann"))
         async with asyncio.timeout(PATIENCE):
             for _ in range(12):
@@ -161,7 +161,7 @@ async def test_answers_that_are_not_read_end_their_connections_only(monkeypatch:
     app = build_aggregator(
         config(a=lean(results={"tools/call": {"content": [{"type": "text", "text": "x" * GOT_LARGE}]}}))
     )
-    app._backend.places.unread.total = 3 * GOT_LARGE
+    app._backend.admission.unread.total = 3 * GOT_LARGE
     async with served(app) as front, front.browser() as http:
         deaf = []
         for _ in range(6):
@@ -172,12 +172,12 @@ async def test_answers_that_are_not_read_end_their_connections_only(monkeypatch:
                 b'Content-Length: 17\r\n\r\n{"name": "a:big"}'
             )
             deaf.append((reader, writer))
-        await until(lambda: app._backend.places.unread.refused >= 2)
-        assert app._backend.places.unread.taken <= 3 * GOT_LARGE
+        await until(lambda: app._backend.admission.unread.refused >= 2)
+        assert app._backend.admission.unread.taken <= 3 * GOT_LARGE
         assert len((await http.post("/mcp/tools/call", json={"name": "a:big"})).content) > GOT_LARGE
         for _, writer in deaf:
             writer.close()
-    assert app._backend.places.unread.taken == 0
+    assert app._backend.admission.unread.taken == 0
 
 
 async def test_a_request_whose_client_has_left_finds_that_out_and_waits_for_no_turn() -> None:

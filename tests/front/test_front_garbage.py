@@ -82,6 +82,6 @@ async def test_a_connection_that_was_closed_leaves_no_garbage(requests: int) -> 
         with garbage() as found:
             for _ in range(REQUESTS):
                 await visit()
-            await until(lambda: app._backend.places.connections.taken == 0)
+            await until(lambda: app._backend.admission.connections.taken == 0)
             await asyncio.sleep(0)
     assert [one for one in found if isinstance(one, ClientConnection)] == []

@@ -178,7 +178,7 @@ def test_who_goes_on_after_refusals_begins_in_turns_and_others_at_once() -> None
         gate = Gate(inner, GateLimits(2, 3, 1000), ENDPOINTS, has_auth=False)
         caller = Caller(gate)
         for _ in range(40):
-            gate._places.refused.refused(NETWORK)
+            gate._admission.refused.refused(NETWORK)
         began = asyncio.get_running_loop().time()
         for _ in range(10):
             assert (await caller.send())[0] == 200
@@ -199,7 +199,7 @@ def test_what_there_is_no_place_for_is_refused_in_turns(what: str) -> None:
         body = {"places": b"12", "sessions": INITIALIZE, "streams": LISTENING}[what]
         headers = [LISTEN, MODERN] if what == "streams" else []
         share = {"places": "admitted", "sessions": "sessions", "streams": "streams"}[what]
-        while getattr(gate._places, share).try_acquire(NETWORK):
+        while getattr(gate._admission, share).try_acquire(NETWORK):
             pass
         for _ in range(40):
             assert (await caller.send(body, path="/mcp", headers=headers))[0] == 503
@@ -522,7 +522,7 @@ async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
 async def test_call_whose_client_has_left_before_its_turn_is_not_made() -> None:
     app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
     child = scripted(app)["a"]
-    places = app._backend.places
+    places = app._backend.admission
     async with served(app) as front, front.browser() as http:
         held = asyncio.create_task(call(http, front.url, "a:hold"))
         await until(lambda: places.counts() == (1, 0))
@@ -543,7 +543,7 @@ async def test_requests_of_a_client_that_has_left_are_no_errors_of_the_program(m
     said: list[object] = []
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "error", lambda *text, **_: said.append(text))
     app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
-    places = app._backend.places
+    places = app._backend.admission
     async with served(app) as front, front.browser() as http:
         held = asyncio.create_task(call(http, front.url, "a:hold"))
         await until(lambda: places.counts() == (1, 0))

@@ -217,7 +217,7 @@ async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path
         headers = {**credentials.of("ann"), **client._session, "content-type": "application/json"}
         headers["accept"] = "application/json, text/event-stream"
         posts = [asyncio.create_task(http.post("/mcp", headers=headers, content=body)) for _ in range(20)]
-        places = app._backend.places
+        places = app._backend.admission
         await until(lambda: places.body_bytes.taken > 10 * len(body))
         account = places.pacer.accounts[Principal("key:ann").bare]
         assert account.owed > 0
@@ -236,7 +236,7 @@ async def test_a_request_is_owed_what_its_values_cost_the_tasks_of_its_session(
         await http.post("/mcp/tools/list", headers=credentials.of("bob"), json={})
         connect = front.connect if kind == "session" else front.connect_sse
         client = await connect(headers=credentials.of("ann"))
-        account = app._backend.places.pacer.accounts[Principal("key:ann").bare]
+        account = app._backend.admission.pacer.accounts[Principal("key:ann").bare]
         await client.result("ping", values)
         await until(lambda: account.owed > 0.015)
 
@@ -245,7 +245,7 @@ async def test_whatever_is_asked_for_by_get_is_charged_but_signs_of_life(tmp_pat
     credentials = Credentials(tmp_path, {"ann": None, "bob": None}, {"ann": ROLES})
     app = build_aggregator(config(a=lean()), auth=credentials.auth, metrics=True)
     async with served(app) as front, front.browser(**credentials.of("ann")) as http:
-        accounts, ann = app._backend.places.pacer.accounts, Principal("key:ann").bare
+        accounts, ann = app._backend.admission.pacer.accounts, Principal("key:ann").bare
         for path in ("/health", "/ready"):
             assert (await http.get(path)).status_code == 200
         assert ann not in accounts

@@ -102,7 +102,7 @@ async def test_who_knows_a_session_of_another_keeps_none_of_its_ids_busy(tmp_pat
     async with served(app) as front, front.browser() as http, AsyncExitStack() as stack:
         http.headers.update(credentials.of("alice"))
         of_alice = await session_of(front, http)
-        places, bob = app._backend.places, Principal("key:bob").bare
+        places, bob = app._backend.admission, Principal("key:bob").bare
         while await stack.enter_context(places.slots.slot(bob)).acquire_within(0.01):
             pass  # until none of bob's turns is left
         as_bob = {**of_alice, **credentials.of("bob")}

@@ -56,13 +56,13 @@ async def test_bodies_that_are_announced_and_not_sent_keep_nobody_else_out(tmp_p
     app, ann, bob = hub(tmp_path, max_concurrent_requests=2, max_waiting_requests=28, max_request_bodies_mb=8)
     async with served(app) as front, front.browser() as http:
         writers = [await announce(front.origin, ann) for _ in range(30)]
-        await until(lambda: app._backend.places.counts() == (0, 30))
+        await until(lambda: app._backend.admission.counts() == (0, 30))
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=ann)).status_code == 503
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=bob)).status_code == 200
-        await until(lambda: app._backend.places.counts() == (0, 30))
+        await until(lambda: app._backend.admission.counts() == (0, 30))
         for writer in writers:
             writer.close()
-        await until(lambda: app._backend.places.counts() == (0, 0))
+        await until(lambda: app._backend.admission.counts() == (0, 0))
 
 
 @asynccontextmanager
@@ -83,9 +83,9 @@ async def test_calls_that_last_keep_nobody_else_waiting(tmp_path: Path) -> None:
             return http.post("/mcp/tools/call", json=tool, headers=headers)
 
         async with begun(call(LASTING, ann) for _ in range(8)):
-            await until(lambda: app._backend.places.counts() == (4, 4))
+            await until(lambda: app._backend.admission.counts() == (4, 4))
             assert (await call(QUICK, bob)).status_code == 200
-            await until(lambda: app._backend.places.counts() == (4, 4))
+            await until(lambda: app._backend.admission.counts() == (4, 4))
 
 
 @pytest.mark.parametrize(("query", "headers"), LIES)
@@ -97,8 +97,8 @@ async def test_headers_and_queries_that_nobody_checks_bring_nothing_past_the_lim
     async with served(app) as front, front.browser() as http:
         path, sent = f"/mcp/tools/call{query}", {**ann, **headers, "Content-Type": "application/json"}
         async with begun(http.post(path, content=body, headers=sent) for _ in range(8)):
-            await until(lambda: app._backend.places.counts()[1] == 7 and app.health()["a"].in_flight)
-            assert (app._backend.places.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
+            await until(lambda: app._backend.admission.counts()[1] == 7 and app.health()["a"].in_flight)
+            assert (app._backend.admission.counts(), app.health()["a"].in_flight) == ((1, 7), 1)
 
 
 @pytest.mark.parametrize(("query", "headers"), LIES)
@@ -162,7 +162,7 @@ async def test_streams_of_one_caller_leave_room_for_those_of_others(tmp_path: Pa
         assert (await http.post("/mcp/tools/call", json=QUICK, headers=ann)).status_code == 200
         for _, writer in (*opened, of_bob):
             writer.close()
-        await until(lambda: app._backend.places.streams.taken == 0)
+        await until(lambda: app._backend.admission.streams.taken == 0)
         assert (await stream(front, "/mcp/sse", ann))[0][9:12] == b"200"
 
 
@@ -189,8 +189,8 @@ async def test_listening_clients_of_the_newer_era_take_places_of_streams(tmp_pat
 
         async with listening(ann) as first, listening(ann) as second, listening(bob) as third:
             assert [first.status_code, second.status_code, third.status_code] == [200, 503, 200]
-            assert app._backend.places.counts() == (0, 0)
-        await until(lambda: app._backend.places.streams.taken == 0)
+            assert app._backend.admission.counts() == (0, 0)
+        await until(lambda: app._backend.admission.streams.taken == 0)
 
 
 async def test_sessions_of_one_caller_leave_room_for_those_of_others(tmp_path: Path) -> None:
@@ -207,13 +207,13 @@ async def test_sessions_of_one_caller_leave_room_for_those_of_others(tmp_path: P
         assert [answer.status_code for answer in opened] == [200] * 8 + [503]
         assert "retry-after" in opened[-1].headers
         assert (await initialize(bob)).status_code == 200
-        assert app._backend.places.sessions.taken == 9
+        assert app._backend.admission.sessions.taken == 9
         for answer in opened[:2]:
             ended = await http.delete("/mcp", headers={**ann, "Mcp-Session-Id": answer.headers["mcp-session-id"]})
             assert ended.status_code == 200
-        await until(lambda: app._backend.places.sessions.taken == 7)
+        await until(lambda: app._backend.admission.sessions.taken == 7)
         assert (await initialize(ann, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).status_code == 400
-        await until(lambda: app._backend.places.sessions.taken == 7)
+        await until(lambda: app._backend.admission.sessions.taken == 7)
         assert (await initialize(ann)).status_code == 200
 
 

@@ -36,7 +36,7 @@ def hub(**options: Any) -> Aggregator:
 
 async def until_idle(app: Aggregator) -> None:
     """Wait until no request has a place at the gate."""
-    await until(lambda: app._backend.places.counts() == (0, 0))
+    await until(lambda: app._backend.admission.counts() == (0, 0))
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -281,5 +281,5 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
                 big = {"name": "a:big", "arguments": {"size": 20_000_000}}
                 for number in (1, 2):
                     await http.post(path, json={"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": big})
-                await until(lambda: app._backend.places.counts() == (0, 0) and not app._live_clients.connections)
+                await until(lambda: app._backend.admission.counts() == (0, 0) and not app._live_clients.connections)
                 assert (await http.post(path, json={})).status_code == 404

@@ -54,7 +54,7 @@ async def test_a_session_is_opened_once_for_all_requests_that_come_for_it_and_gi
         answers = await asyncio.gather(*(post(hub.fronts[1], session_of(client)) for _ in range(20)))
         assert {answer.status_code for answer in answers} == {200}
         assert list(hub.sessions(1)) == [session_of(client)]
-        taken = hub.apps[1]._backend.places.sessions
+        taken = hub.apps[1]._backend.admission.sessions
         assert taken.taken == 1
         async with hub.fronts[1].browser(**client._session) as http:
             assert (await http.delete("/mcp")).status_code == 200
@@ -141,7 +141,7 @@ async def test_who_tries_to_take_a_session_over_does_not_keep_its_owner_from_it(
         theirs = asyncio.create_task(post(hub.fronts[1], session_of(client), MALLORY))
         await until(lambda: hub.shared.reads == 1)
         own = asyncio.create_task(post(hub.fronts[1], session_of(client), ALICE))
-        await until(lambda: hub.apps[1]._backend.places.counts()[0] == 2)
+        await until(lambda: hub.apps[1]._backend.admission.counts()[0] == 2)
         hub.shared.may_read.set()
         assert [(await answer).status_code for answer in (theirs, own)] == [404, 200]
 
@@ -180,7 +180,7 @@ async def test_without_what_is_shared_sessions_are_as_on_one_replica() -> None:
 async def test_nobody_takes_over_more_sessions_than_are_his_share() -> None:
     async with replicas(document=config(a=lean())) as hub:
         client = await hub.fronts[0].connect()
-        places = hub.apps[1]._backend.places.sessions
+        places = hub.apps[1]._backend.admission.sessions
         places.total, before = 0, places.total
         assert (await post(hub.fronts[1], session_of(client))).status_code == 404
         places.total = before

@@ -23,7 +23,7 @@ from fastmcp_aggregator.oauth.errors import Unreachable
 from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
-from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault, place_of
+from fastmcp_aggregator.oauth.vault.vault import FileVault, Vault, document_id_of
 from fastmcp_aggregator.oauth.web import HttpAnswer
 from fastmcp_aggregator.settings.oauth import OAuthSettings
 
@@ -357,7 +357,7 @@ async def test_scopes_that_a_call_wants_are_kept_for_the_next_login(endpoint: To
 async def test_documents_are_sealed_for_their_place(vault: FileVault, tmp_path: Path) -> None:
     await vault.keep("tokens", "alice", b"of alice")
     await vault.keep("tokens", "bob", b"of bob")
-    files = {name: tmp_path / "tokens" / place_of("tokens", name) for name in ("alice", "bob")}
+    files = {name: tmp_path / "tokens" / document_id_of("tokens", name) for name in ("alice", "bob")}
     assert b"of alice".hex() not in files["alice"].read_text()
     files["bob"].write_text(files["alice"].read_text())
     with pytest.raises(VaultError):

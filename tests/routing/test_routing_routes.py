@@ -638,12 +638,12 @@ def test_what_cannot_be_made_is_told_all_who_ask_for_it(monkeypatch: pytest.Monk
 def test_a_name_without_a_key_is_looked_up_and_not_looked_for_among_all(
     kind: Kind, prefix: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Places(dict[str, int]):
+    class Indices(dict[str, int]):
         def __iter__(self) -> Iterator[str]:
             raise AssertionError("all are looked at")
 
-    places = Section._places
-    monkeypatch.setattr(Section, "_places", lambda section, kind: Places(places(section, kind)))
+    indices = Section._indices
+    monkeypatch.setattr(Section, "_indices", lambda section, kind: Indices(indices(section, kind)))
     routes = table(child("a", "x", **{each: ["x"] for each in Kind if each is not Kind.TOOL}), prefix=prefix)
     assert found(routes, "y", kind) is None
     assert found(routes, "x", kind) == (("a", "x") if kind not in NAMED or not prefix else None)

@@ -101,7 +101,7 @@ async def served(
     """
     asgi = app.http_app(path="/mcp", **options) if hasattr(app, "http_app") else app
     backend = getattr(app, "_backend", None)
-    shares = {} if backend is None else {"open_ones": backend.places.connections, "unread": backend.places.unread}
+    shares = {} if backend is None else {"open_ones": backend.admission.connections, "unread": backend.admission.unread}
     stop, listening = asyncio.Event(), asyncio.Event()
     with listener or listening_socket("127.0.0.1", 0) as listener:
         serving = serve_http(asgi, listener, stop, on_listening=listening.set, drain_wait=drain_wait, **shares)

@@ -163,24 +163,24 @@ def require_credentials(config: McpConfig, settings: AggregatorSettings) -> None
     """
     root = Location("settings")
     for key, server in config.servers.items():
-        access, place = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
+        access, location = ChildOptions.from_settings(settings, server).endpoint.access, root.at("servers").at(key)
         if access == RemoteAccess() or isinstance(server, UnresolvedServer):
             continue
         if isinstance(server, StdioServer):
-            place.report(
+            location.report(
                 "has `bearer_env`, `oauth`, `pass_headers` or `pass_credentials`, which are for servers with a `url`"
             )
             continue
         if access.oauth is not None and access.oauth.account == "caller" and settings.public_url is None:
-            place.at("oauth").at("account").report("needs `public_url`, to which the browsers of callers come back")
+            location.at("oauth").at("account").report("needs `public_url`, to which the browsers of callers come back")
         names = {name.lower() for name in server.plain_headers()}
         has_own = _AUTHORIZATION in names or bool(httpx2.URL(server.url).userinfo)
         if has_own and (access.oauth is not None or access.bearer_env is not None):
-            place.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
+            location.report("has `oauth` or `bearer_env`, and the config has an Authorization for it; keep one of them")
         variable = access.bearer_env if settings.strict else None
         if variable is not None and not os.environ.get(variable, "").strip():
             message = f"the environment variable {variable} is not set"
-            place.at("bearer_env").report(message, code="missing_env_var")
+            location.at("bearer_env").report(message, code="missing_env_var")
     root.raise_problems()
 
 

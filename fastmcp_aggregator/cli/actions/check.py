@@ -114,11 +114,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tell_refusal(error: ConfigError, lines: Sequence[int | None]) -> None:
-    places = [
+    problems = [
         problem if line is None else replace(problem, path=f"{problem.path} (line {line})")
         for problem, line in zip(error.details, lines, strict=True)
     ]
-    tell(str(ConfigError(error.source, places)), logging.ERROR)
+    tell(str(ConfigError(error.source, problems)), logging.ERROR)
     if error.code != "file_not_found":
         tell("More is checked once this is fixed.")
 

@@ -225,9 +225,9 @@ def _tell_what_comes_first(client: ClientConfig, path: Path) -> None:
 
 def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:
     """Warn that everybody who gets the project gets its file, too."""
-    places = ", ".join(word for word in (entry["command"], *entry["args"]) if os.path.isabs(word))
+    absolute = ", ".join(word for word in (entry["command"], *entry["args"]) if os.path.isabs(word))
     say(
-        f"warning: {path} is a project's file, but {places} and the PATH are of this machine. Keep the file out of "
+        f"warning: {path} is a project's file, but {absolute} and the PATH are of this machine. Keep the file out of "
         "version control; or, to have the aggregator in all your projects, leave out --client-config."
     )
 

@@ -1,4 +1,4 @@
-"""Findings in words: in brief, what several servers have in common said once; or each with its place and the change."""
+"""Findings in words: in brief, what several servers have in common said once; or each with location and change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def findings_in_full(findings: Sequence[Finding], source: str) -> Iterator[str]:
         if finding.path is not None:
             written = f'"{finding.written}"' if finding.written is not None else finding.path
             change = f' → "{finding.change}"' if finding.change is not None else ""
-            yield f"  {'':7}    {_place(finding, source)}: {written}{change}"
+            yield f"  {'':7}    {_location(finding, source)}: {written}{change}"
 
 
 def at_most(lines: Sequence[str]) -> list[str]:
@@ -52,13 +52,13 @@ def _line(same: Sequence[Finding], source: str) -> str:
     if len(same) > 1:
         told = named(servers) if first.severity != "error" else ", ".join(map(_in_line, same))
         return f"  {first.common or first.message}: {told}"
-    place = f" ({_place(first, source)})" if first.path is not None else ""
-    return f"  {f'{servers[0]}: ' if servers else ''}{first.message}{place}"
+    location = f" ({_location(first, source)})" if first.path is not None else ""
+    return f"  {f'{servers[0]}: ' if servers else ''}{first.message}{location}"
 
 
 def _in_line(finding: Finding) -> str:
     return f"{finding.server} (line {finding.line})" if finding.line is not None else f"{finding.server}"
 
 
-def _place(finding: Finding, source: str) -> str:
+def _location(finding: Finding, source: str) -> str:
     return source if finding.line is None else f"{source}:{finding.line}"

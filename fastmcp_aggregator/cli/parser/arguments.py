@@ -137,11 +137,11 @@ class Types:
 
     def _definition(self, reference: str) -> object:
         """The target of a reference within the tool's own schema (RFC 6901)."""
-        place: object = self._root if reference.startswith("#") else None
+        found: object = self._root if reference.startswith("#") else None
         for step in reference.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            place = place.get(name) if isinstance(place, Mapping) else None
-        return place
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found
 
 
 def strict_json(text: str) -> Any:

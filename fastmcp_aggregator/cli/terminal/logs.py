@@ -24,25 +24,25 @@ from fastmcp_aggregator.pipe.bucket import TokenBucket
 _OURS = __name__.partition(".")[0]
 _INDENT = "    "
 _AT_ONCE, _PER_SECOND = 5, 0.1
-"""Records of one place in the code of a library."""
+"""Records of one line of a library's code."""
 _LONGEST_RECORD = 2000
 
 
 class FewOfLibraries:
     """A filter: of what a library says again and again, of what clients and servers send, some is logged, and cut.
 
-    What it did not log is told with the next record of the same place.
+    What it did not log is told with the next record of the same line.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._places: dict[tuple[str, int], TokenBucket] = {}
+        self._buckets: dict[tuple[str, int], TokenBucket] = {}
 
     def __call__(self, record: logging.LogRecord) -> bool:
         if record.name.partition(".")[0] == _OURS:
             return True
-        place = record.pathname, record.lineno
-        bucket = self._places.setdefault(place, TokenBucket(burst=_AT_ONCE, rate=_PER_SECOND))
+        line = record.pathname, record.lineno
+        bucket = self._buckets.setdefault(line, TokenBucket(burst=_AT_ONCE, rate=_PER_SECOND))
         if not bucket.take(self._clock()):
             return False
         more, bucket.rejected = bucket.rejected, 0

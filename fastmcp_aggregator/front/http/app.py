@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.types import Scope
 
 from fastmcp_aggregator.auth.verifiers import KeyVerifier
-from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
+from fastmcp_aggregator.callers.caller import HOLDER, SESSION_SLOT
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent, SendingLongResults
 from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
 from fastmcp_aggregator.front.http.endpoints import Endpoints
@@ -53,7 +53,7 @@ class HttpParts:
     auth: AuthProvider | None
     path: str
     """Of the MCP endpoint."""
-    places: AdmissionQueue
+    admission: AdmissionQueue
     """One for all virtual servers of an aggregator."""
     policies: Policies
     changes: Changes
@@ -99,7 +99,7 @@ def stack_of(
     auth, policies = parts.auth, parts.policies
     is_of_keys = isinstance(auth, KeyVerifier)
     group: Any = {"group_id": parts.group_id, "path": parts.path, "on_denied": policies.request_denied}
-    refused = parts.places.refused
+    refused = parts.admission.refused
     outer: list[Middleware] = []
     if checks is not None:
         outer = [
@@ -133,7 +133,7 @@ def stack_of(
         ]
     return [
         *outer,
-        # Before the gate: who may not use the group takes nobody's place.
+        # Before the gate: who may not use the group takes nobody's slot.
         *_if(auth is not None, Membership, **group, refused=refused),
         # Around the gate, because a key may be revoked while its request waits there.
         *_if(auth is not None, Revocation, **group, grace=parts.settings.call_timeout),
@@ -150,13 +150,13 @@ def stack_of(
             limits=gate_limits(parts.settings),
             endpoints=_endpoints(parts.path, options),
             has_auth=auth is not None,
-            places=parts.places,
+            admission=parts.admission,
         ),
         # Behind all that may refuse a request, and not where somebody else wants to see them all.
         *([shortcut] if shortcut is not None and _can_be_short(options) else ()),
         # FastMCP's, for whatever looks up the present request: nobody does before, unless there are tokens.
         *_if(auth is None or is_of_keys, RequestContextMiddleware),
-        # Inside of the gate: a request whose client may come back keeps its place.
+        # Inside of the gate: a request whose client may come back keeps its slot.
         *_disconnects(parts.settings, options),
         # Inside of what tells who has left, for that is said of requests of clients; and of the gate.
         *_takeover(parts, options, endpoint),
@@ -224,23 +224,23 @@ def _takeover(parts: HttpParts, options: dict[str, Any], endpoint: SessionEndpoi
         group_id=parts.group_id,
         scopes=None if parts.auth is None else parts.auth.required_scopes or (),
         on_denied=parts.policies.request_denied,
-        opening=partial(_opening, parts.places),
+        opening=partial(_opening, parts.admission),
         changes=parts.changes,
     )
     return [Middleware(SessionTakeover, options=takeover)]
 
 
 @contextmanager
-def _opening(places: AdmissionQueue, scope: Scope) -> Iterator[Scope | None]:
-    """The scope in which a session of the same caller is opened, with a place for it; None if there is none."""
-    place = places.session_place(scope[HOLDER])
-    if place is None:
+def _opening(admission: AdmissionQueue, scope: Scope) -> Iterator[Scope | None]:
+    """The scope in which a session of the same caller is opened, with a slot for it; None if there is none."""
+    slot = admission.session_slot(scope[HOLDER])
+    if slot is None:
         yield None
         return
     try:
-        yield {**unwatched(scope), SESSION_PLACE: place}
+        yield {**unwatched(scope), SESSION_SLOT: slot}
     finally:
-        place.release_unless_kept()
+        slot.release_unless_kept()
 
 
 def wrap_lifespan(

@@ -9,7 +9,7 @@ client may come back for the answer (2025-11-25: "Disconnection SHOULD NOT be in
 request"), but only with the id of an event. So an ASGI layer around FastMCP's app watches the connection once the
 request has been read, and a middleware of the SDK's server does the work inside of a scope: where the answer has no
 stream with ids, it ends with the connection; where it has one, when the client has not come back for a while. Until
-then the request is not over for the layers around: it keeps its place among those that run.
+then the request is not over for the layers around: it keeps its slot.
 """
 
 from __future__ import annotations

@@ -4,14 +4,14 @@ the streams that only listen, and of sessions.
 It stands behind authentication, so that only requests that are let in are counted, and each for who has sent it: no
 principal (without authentication: no address) can take what others need; see `concurrency/limiter.py`. A rejected one
 costs nothing: its body is not read. One that is let in takes its turn when its body has come; what has come of it is
-counted, not what was announced. Streams that only listen have places of their own, and none among those that run. A GET
+counted, not what was announced. Streams that only listen have slots of their own, and none among those that run. A GET
 opens a stream, or is answered at once.
 
 Who takes much of the event loop's time pauses, and so leaves most of it to others. A caller owes the time that its
 requests have taken, and a quarter of a second of it is forgiven in each second. A request begins when its caller owes
 hardly anything, and borrows what that caller's requests take on average: so those that wait begin one after the other.
 Who costs little never pauses, and nobody does while no other caller was there for a minute. Nothing is queued for it:
-who pauses has its place, which bounds how many do, and the bytes of its body, of which nothing is made meanwhile.
+who pauses has its slot, which bounds how many do, and the bytes of its body, of which nothing is made meanwhile.
 
 What a request is, it tells by its route and its content (`front/http/endpoints.py`).
 
@@ -41,7 +41,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fastmcp_aggregator.access.loopback import network_of
 from fastmcp_aggregator.auth.claims import access_token_of, principal_of
-from fastmcp_aggregator.callers.caller import HOLDER, SESSION_PLACE
+from fastmcp_aggregator.callers.caller import HOLDER, SESSION_SLOT
 from fastmcp_aggregator.concurrency.limiter import FairLimiter, FairShare, Holder, Usage
 from fastmcp_aggregator.front.http.connection import BODY, HAS_BODY, Body, NoBody, NoRoom, TooManyParts
 from fastmcp_aggregator.front.http.endpoints import Endpoints, RequestKind
@@ -233,7 +233,7 @@ class AdmissionQueue:
         self.streams = FairShare(limits.sessions)
         self.sessions = FairShare(limits.sessions)
         self.admitted = FairShare(limits.running + limits.waiting)
-        """Places of those that run or wait."""
+        """Slots of requests that run or wait."""
         self.body_bytes = FairShare(limits.body_bytes)
         self.unread = FairShare(limits.unread_bytes)
         self.connections = FairShare(limits.connections, has_reserve=False)
@@ -245,9 +245,9 @@ class AdmissionQueue:
         running = self.slots.taken
         return running, self.admitted.taken - running
 
-    def session_place(self, holder: Holder) -> SessionPlace | None:
-        """A place for a session that is to be opened; None: there is none for this holder."""
-        return SessionPlace(self.sessions, holder) if self.sessions.try_acquire(holder) else None
+    def session_slot(self, holder: Holder) -> SessionSlot | None:
+        """A slot for a session that is to be opened; None: there is none for this holder."""
+        return SessionSlot(self.sessions, holder) if self.sessions.try_acquire(holder) else None
 
     def usage(self) -> dict[str, Usage]:
         """How much is taken of all that callers share, by what it is."""
@@ -263,8 +263,8 @@ class AdmissionQueue:
         return {name: share.usage() for name, share in shares.items()}
 
 
-class SessionPlace:
-    """The place of a session that a request may open: given back with the request, unless the session keeps it."""
+class SessionSlot:
+    """The slot of a session that a request may open: given back with the request, unless the session keeps it."""
 
     __slots__ = ("_holder", "_is_kept", "_sessions")
 
@@ -335,14 +335,14 @@ class Gate:
         endpoints: Endpoints,
         *,
         has_auth: bool,
-        places: AdmissionQueue | None = None,
+        admission: AdmissionQueue | None = None,
     ) -> None:
-        """`places` are those that several gates have together; without them, this one has its own."""
+        """`admission` is shared by several gates; without it, this one has its own."""
         self._app = app
         self._limits = limits
         self._endpoints = endpoints
         self._has_auth = has_auth
-        self._places = places or AdmissionQueue(limits)
+        self._admission = admission or AdmissionQueue(limits)
         self._in_sessions = RequestsOfSessions()
         self._messages: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         """By holder and session: held while the session takes a message."""
@@ -360,26 +360,26 @@ class Gate:
             receive = NoBody(receive).receive
             if not is_let_in or is_look(scope):
                 return self._app(scope, receive, send)
-            request = self._places.pacer.request_of(scope[HOLDER])
+            request = self._admission.pacer.request_of(scope[HOLDER])
             return Charged(request, self._get_in_turn(request, scope, receive, send))
         if scope.get(IS_ENDING) and not self._endpoints.is_of_session(scope):
             return reject(scope, receive, send, SHUTTING_DOWN)
         if not is_let_in:
             return self._app(scope, receive, send)
-        request = self._places.pacer.request_of(scope[HOLDER])
+        request = self._admission.pacer.request_of(scope[HOLDER])
         return Charged(request, self._admit(request, scope, receive, send))
 
     async def _admit(self, request: PacedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
-        places = self._places
-        if not places.admitted.try_acquire(holder):
+        admission = self._admission
+        if not admission.admitted.try_acquire(holder):
             await self._refuse(scope, receive, send, "too many requests")
             return
-        body = Body(receive, partial(places.body_bytes.try_acquire, holder))
+        body = Body(receive, partial(admission.body_bytes.try_acquire, holder))
         of_whom: RequestOfSession | None = None
         try:
-            if holder in places.refused.lately:
-                await places.refused.turn(holder)
+            if holder in admission.refused.lately:
+                await admission.refused.turn(holder)
             try:
                 content = await body.read(
                     bound=self._limits.wait_bound, grace=self._limits.body_grace, is_here=bool(scope.get(HAS_BODY))
@@ -416,14 +416,14 @@ class Gate:
             if of_whom is not None:
                 self._in_sessions.end(of_whom)
             scope.pop(BODY, None)  # which receives from what has the scope
-            places.admitted.release(holder)
+            admission.admitted.release(holder)
             if body.size:
-                places.body_bytes.release(holder, body.size)
+                admission.body_bytes.release(holder, body.size)
         scope.get(ON_LISTENING, _ignore)()
         await self._listen(scope, body.receive, send)
 
     async def _serve(self, kind: RequestKind, scope: Scope, body: Body, send: Send) -> None:
-        """Serve a request that has a place, when its turn has come."""
+        """Serve an admitted request, when its turn has come."""
         if kind is RequestKind.MESSAGE:
             session = scope[HOLDER], self._endpoints.session_of(scope)
             async with self._messages.setdefault(session, asyncio.Lock()):
@@ -432,7 +432,7 @@ class Gate:
             await reject(scope, body.receive, send, SHUTTING_DOWN)
         else:
             connection = scope.get(CONNECTION)
-            with self._places.slots.slot(scope[HOLDER]) as slot:
+            with self._admission.slots.slot(scope[HOLDER]) as slot:
                 if not slot.acquire_nowait() and not await slot.acquire_within(self._limits.wait_bound):
                     await reject(scope, body.receive, send, "the request waited too long for its turn")
                 elif connection is None or not connection.is_lost or self._endpoints.is_of_session(scope):
@@ -447,27 +447,27 @@ class Gate:
 
     async def _listen(self, scope: Scope, receive: Receive, send: Send) -> None:
         holder = scope[HOLDER]
-        if not self._places.streams.try_acquire(holder):
+        if not self._admission.streams.try_acquire(holder):
             await self._refuse(scope, receive, send, "too many open streams")
             return
         try:
             await self._app(scope, receive, send)
         finally:
-            self._places.streams.release(holder)
+            self._admission.streams.release(holder)
 
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
-        place = scope[SESSION_PLACE] = self._places.session_place(scope[HOLDER])
-        if place is None:
+        slot = scope[SESSION_SLOT] = self._admission.session_slot(scope[HOLDER])
+        if slot is None:
             await self._refuse(scope, receive, send, "too many open sessions")
             return
         try:
             await self._app(scope, receive, send)
         finally:
-            place.release_unless_kept()
+            slot.release_unless_kept()
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, reason: str) -> None:
-        """Reject what its holder has no place for, in the turn of those who go on after that."""
-        await self._places.refused.refuse(scope[HOLDER], scope.get(CONNECTION))
+        """Reject what its holder has no slot for, in the turn of those who go on after that."""
+        await self._admission.refused.refuse(scope[HOLDER], scope.get(CONNECTION))
         await reject(scope, receive, send, reason)
 
     def _is_let_in(self, scope: Scope) -> bool:

@@ -3,7 +3,7 @@
 Theory. A client opens one stream, is told there where to send its messages, and gets everything on that stream. A
 message is answered with 202 at once, because clients send one after the other and may have to answer a question
 meanwhile. But the request that it came with is over for the apps around (the gate, the drain) only when its answer has
-been sent on the stream: so it keeps its place among those that run, and the end of the program waits for it. A session
+been sent on the stream: so it keeps its slot, and the end of the program waits for it. A session
 is its stream: when that ends, for whatever reason, so do its requests, and it can belong to nobody else than who
 opened it.
 """

@@ -1,6 +1,6 @@
 """The vault: where tokens are kept, sealed, for all processes or replicas that use them; here in files.
 
-Theory. A document is sealed for its place (AES-256-GCM, with kind and name as associated data), so that whoever can
+Theory. A document is sealed for its id (AES-256-GCM, with kind and name as associated data), so that whoever can
 write to the store cannot put one account's tokens in the place of another's. Names are not shown by the store either.
 """
 
@@ -106,33 +106,33 @@ class Vault(ABC):
         """End connections."""
 
 
-def place_of(kind: str, name: str) -> str:
-    """The key of a document in the store."""
+def document_id_of(kind: str, name: str) -> str:
+    """The id of a document in the store."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{kind}-{digest[:40]}"
 
 
-def ending(place: str, until: str) -> str:
-    """The associated data of a document that expires: its key in the store, and when."""
-    return f"{place}\n{until}"
+def ending(document_id: str, until: str) -> str:
+    """The associated data of a document that expires: its id, and when."""
+    return f"{document_id}\n{until}"
 
 
-def sealed(key: bytes, place: str, document: bytes) -> bytes:
+def sealed(key: bytes, document_id: str, document: bytes) -> bytes:
     nonce = os.urandom(_NONCE)
-    return nonce + AESGCM(key).encrypt(nonce, document, place.encode())
+    return nonce + AESGCM(key).encrypt(nonce, document, document_id.encode())
 
 
-def opened(key: bytes, place: str, data: bytes) -> bytes:
-    """The content sealed for this key in the store.
+def opened(key: bytes, document_id: str, data: bytes) -> bytes:
+    """The content sealed for this id.
 
     Raises:
-        VaultError: it was not sealed with this key for it.
+        VaultError: it was not sealed with this key for this id.
     """
     try:
-        return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], place.encode())
+        return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], document_id.encode())
     except (InvalidTag, ValueError):
         raise VaultError(
-            f"{place.splitlines()[0]} cannot be read: it was not sealed here, or is damaged; log in again"
+            f"{document_id.splitlines()[0]} cannot be read: it was not sealed here, or is damaged; log in again"
         ) from None
 
 
@@ -151,16 +151,16 @@ class FileVault(Vault):
         return str(self._directory)
 
     async def read(self, kind: str, name: str) -> bytes | None:
-        return await asyncio.to_thread(self._read, place_of(kind, name))
+        return await asyncio.to_thread(self._read, document_id_of(kind, name))
 
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
-        await asyncio.to_thread(self._keep, place_of(kind, name), document, lifetime)
+        await asyncio.to_thread(self._keep, document_id_of(kind, name), document, lifetime)
         if lifetime is not None and self._clock() - self._swept_at >= _SWEEP_INTERVAL:
             self._swept_at = self._clock()
             await asyncio.to_thread(self._all, kind)
 
     async def remove(self, kind: str, name: str) -> bool:
-        return await asyncio.to_thread(self._remove, place_of(kind, name))
+        return await asyncio.to_thread(self._remove, document_id_of(kind, name))
 
     async def all(self, kind: str) -> list[bytes]:
         return await asyncio.to_thread(self._all, kind)
@@ -169,7 +169,7 @@ class FileVault(Vault):
     async def locked(self, kind: str, name: str) -> AsyncIterator[None]:
         from filelock import AsyncFileLock, Timeout  # noqa: PLC0415 - for servers with OAuth only
 
-        file = self._directory / f".{place_of(kind, name)}.lock"
+        file = self._directory / f".{document_id_of(kind, name)}.lock"
         try:
             await asyncio.to_thread(self._directory.mkdir, mode=0o700, parents=True, exist_ok=True)
             lock = AsyncFileLock(file, timeout=_LOCK_TIMEOUT, mode=PRIVATE, poll_interval=_LOCK_POLL)
@@ -183,38 +183,38 @@ class FileVault(Vault):
         finally:
             await lock.release()
 
-    def _read(self, place: str) -> bytes | None:
-        file = self._directory / place
+    def _read(self, document_id: str) -> bytes | None:
+        file = self._directory / document_id
         try:
             text = read_bytes(file, LARGEST + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise VaultError(f"{file} cannot be read: {error.strerror}") from None
-        return self._opened(place, text)
+        return self._opened(document_id, text)
 
-    def _opened(self, place: str, text: bytes) -> bytes | None:
+    def _opened(self, document_id: str, text: bytes) -> bytes | None:
         """The lines of a file are: whose key it is sealed with, until when it counts, and the sealed document."""
         try:
             source, until, body = text.split(b"\n", 2)
             ends, data = float(until), bytes.fromhex(body.decode("ascii"))
         except ValueError:
             raise VaultError(
-                f"{self._directory / place} cannot be read: it is not a file of tokens; log in again"
+                f"{self._directory / document_id} cannot be read: it is not a file of tokens; log in again"
             ) from None
         key = self._keys.of(source.decode("latin-1"))
-        document = opened(key, ending(place, until.decode("latin-1")), data)
+        document = opened(key, ending(document_id, until.decode("latin-1")), data)
         return None if ends and ends <= self._clock() else document
 
-    def _keep(self, place: str, document: bytes, lifetime: float | None) -> None:
+    def _keep(self, document_id: str, document: bytes, lifetime: float | None) -> None:
         if len(document) > _MOST:
-            raise VaultError(f"{place} is too large to be kept: it has over {_MOST // 1024} KiB")
+            raise VaultError(f"{document_id} is too large to be kept: it has over {_MOST // 1024} KiB")
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             source, key = self._keys.new()
             until = "0" if lifetime is None else repr(self._clock() + lifetime)
-            body = sealed(key, ending(place, until), document).hex()
-            write_whole(self._directory / place, f"{source}\n{until}\n{body}", mode=PRIVATE)
+            body = sealed(key, ending(document_id, until), document).hex()
+            write_whole(self._directory / document_id, f"{source}\n{until}\n{body}", mode=PRIVATE)
         except OSError as error:
             raise VaultError(f"{self._directory} cannot be written to: {error.strerror}") from None
         except VaultError:
@@ -222,33 +222,33 @@ class FileVault(Vault):
         except AggregatorError as error:
             raise VaultError(str(error)) from None
 
-    def _remove(self, place: str) -> bool:
+    def _remove(self, document_id: str) -> bool:
         try:
-            (self._directory / place).unlink()
+            (self._directory / document_id).unlink()
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise VaultError(f"{self._directory / place} cannot be removed: {error.strerror}") from None
+            raise VaultError(f"{self._directory / document_id} cannot be removed: {error.strerror}") from None
         return True
 
     def _all(self, kind: str) -> list[bytes]:
         try:
-            places = sorted(file.name for file in self._directory.iterdir() if file.name.startswith(f"{kind}-"))
+            document_ids = sorted(file.name for file in self._directory.iterdir() if file.name.startswith(f"{kind}-"))
         except FileNotFoundError:
             return []
         except OSError as error:
             raise VaultError(f"{self._directory} cannot be read: {error.strerror}") from None
         found = []
-        for place in places:
+        for document_id in document_ids:
             try:
-                document = self._read(place)
+                document = self._read(document_id)
             except VaultError as error:
-                if place not in self._unreadable:
+                if document_id not in self._unreadable:
                     logger.warning("%s", error)
-                self._unreadable.add(place)
+                self._unreadable.add(document_id)
                 continue
             if document is None:
-                (self._directory / place).unlink(missing_ok=True)  # its time is over
+                (self._directory / document_id).unlink(missing_ok=True)  # its time is over
             else:
                 found.append(document)
         return found

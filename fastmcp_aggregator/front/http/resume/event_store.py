@@ -202,7 +202,7 @@ class AnswerStream(EventLog):
 
 
 class EventLogs:
-    """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its place."""
+    """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its room."""
 
     def __init__(self, keep: float, limit: int = EVENTS_SIZE_LIMIT) -> None:
         self._keep = keep

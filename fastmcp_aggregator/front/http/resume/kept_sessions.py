@@ -22,7 +22,7 @@ SESSION_LIFETIME = 24 * 3600.0
 """Seconds that a session is kept after its handshake, its last such request, and after it was taken over."""
 _KIND = "session"
 _TIMEOUT = 2.0
-"""Seconds in which a change is kept, or it is not: the request that makes it holds its place until then."""
+"""Seconds in which a change is kept, or it is not: the request that makes it holds its slot until then."""
 _MOST_ENDED_SESSIONS = 20_000
 _LARGEST_STATE = 64 * 1024
 
