@@ -277,9 +277,8 @@ class Aggregator(VirtualServer):
         }
 
     def refused_files(self) -> dict[str, RefusedFile | None]:
-        """Of config, groups and keys, as far as they are files: why what one says now is not in use; None: it is.
-
-        Instead of a config or groups, what it said before is; instead of keys, none.
+        """The files of config, groups and keys that are refused as they are now, and why. Instead of a config or
+        groups, the last usable content is in use; instead of keys, none.
         """
         keys = keys_of(self.auth)
         paths = {"config": self._whole.path, "groups": self._groups.path}

@@ -78,7 +78,7 @@ class Backend:
         self.timings = DEFAULT_TIMINGS
         self.peers = peers_from_settings(settings)
         self.shared_sessions = sessions_from_settings(settings)
-        """Where sessions are kept for other replicas; None: nowhere."""
+        """The store of sessions for other replicas; None: there is none."""
         self.changes = Changes(
             self.peers,
             children=lambda: self.children,
@@ -93,7 +93,7 @@ class Backend:
         self.admission = AdmissionQueue(gate_limits(settings))
         """The HTTP requests of all virtual servers, run and waiting."""
         self.path_counts = PathCounts()
-        """How requests have travelled, of all virtual servers."""
+        """Counts of requests by path, of all virtual servers."""
         self.policies = Policies(settings, has_auth=has_auth)
         self.policies.stack.on_rejected = self.admission.refused.refused
         self.pins = pins_from_settings(settings)

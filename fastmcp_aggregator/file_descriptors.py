@@ -48,7 +48,7 @@ def descriptors_needed(config: McpConfig, settings: AggregatorSettings, connecti
 
 
 def _needed(server: ServerConfig) -> int:
-    """How many one instance needs."""
+    """Descriptors that one instance needs."""
     match server:
         case StdioServer():
             return PER_PROCESS
@@ -78,7 +78,7 @@ def require_descriptors(config: McpConfig, settings: AggregatorSettings, connect
 
 
 def connections_within(wanted: int, config: McpConfig, settings: AggregatorSettings) -> int:
-    """How many of the HTTP connections that are wanted the limit allows, after raising it if it may be raised."""
+    """The number of the wanted HTTP connections that the limit allows, after raising it if it may be raised."""
     needed = descriptors_needed(config, settings)
     return int(min(wanted, _limit(needed + wanted) - needed))
 

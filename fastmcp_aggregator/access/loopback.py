@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fastmcp_aggregator.errors import AggregatorError
 
 _OF_PROXIES = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded-")
-"""How headers begin that proxies add."""
+"""Prefixes of headers that proxies add."""
 
 
 def require_safe_bind(host: str, *, has_auth: bool) -> None:

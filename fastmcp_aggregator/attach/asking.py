@@ -21,7 +21,7 @@ _LONGEST = 4 * 1024**2
 
 
 class Timeouts(NamedTuple):
-    """How long hubs have, in seconds."""
+    """Timeouts of hubs, in seconds."""
 
     status: float = 2.0
     """To tell how they are; all are asked at once."""

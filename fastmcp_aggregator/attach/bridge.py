@@ -93,7 +93,7 @@ class Bridge:
         self._watched: dict[int, int] = {}
         """Event masks by descriptor."""
         self._failures = 0
-        """How many hubs in a row have ended before they served."""
+        """Hubs in a row that have ended before they served."""
         self._why_alone = ""
         """Why the client has a server of its own, until that has answered."""
         self._unsaid = ""
@@ -483,7 +483,7 @@ class Bridge:
 
 
 def _milliseconds(seconds: float | None) -> float | None:
-    """For a poll, so that it does not end before."""
+    """The timeout of a poll, rounded up so that it does not end before."""
     return None if seconds is None else seconds * 1000 + 1
 
 

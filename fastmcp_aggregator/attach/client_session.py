@@ -47,7 +47,7 @@ class ClientSession:
         self._initialize: bytes | None = None
         """The line of the handshake, once it is answered."""
         self._introduction: Id | None = None
-        """Its id."""
+        """The id of the repeated handshake."""
         self._is_initialized = False
         self._level: Any = None
         self._subscribed: dict[str, None] = {}
@@ -189,7 +189,9 @@ class ClientSession:
         return len(self._open) > len(self._streams)
 
     def attached(self) -> list[bytes]:
-        """There is another hub: what it is sent first; what follows waits for the answer, if it `is_introducing`."""
+        """Attach to another hub: return the lines that it is sent first; what follows waits for the answer, if it
+        `is_introducing`.
+        """
         self._hubs += 1
         if self._initialize is None or self._introduction is None:
             return self._repeat_open()

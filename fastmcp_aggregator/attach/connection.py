@@ -16,7 +16,7 @@ _CHUNK = 64 * 1024
 
 
 class ConnectionState(Enum):
-    """How far a connection is."""
+    """The progress of a connection."""
 
     GREETING = auto()
     """The hub has not said yet that it serves."""
@@ -106,7 +106,7 @@ class Connection(Writer):
                 self.is_lost = True
 
     def finish(self) -> None:
-        """Nothing more will be written."""
+        """Note that nothing more will be written."""
         if not self._is_finished:
             self._is_finished = True
             self.flush()

@@ -15,7 +15,7 @@ from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.version import VERSION
 
 MARK = b'{"hub":'
-"""How every such line begins."""
+"""The prefix of every such line."""
 LONGEST = 64 * 1024
 """Bytes of such a line, at most; the answers of a hub to questions about it may be longer."""
 _MOST_OF_REASON = 4000

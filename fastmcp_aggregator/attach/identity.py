@@ -39,7 +39,7 @@ class HubIdentity:
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """In what two hubs of one config differ, as people call it."""
+    """The parts in which two hubs of one config differ, as people call them."""
     names = {name for name in {*one, *other} if one.get(name) != other.get(name)}
     told = [_told(name, one.get(name), other.get(name)) for name in names]
     return ["--hub"] if "--hub" in names else sorted(told)
@@ -92,7 +92,7 @@ def _user() -> int | str:
 
 
 def _given(options: argparse.Namespace) -> dict[str, list[str]]:
-    """By option that is given and changes what is served, the arguments that have it."""
+    """The arguments of each option that is given and changes what is served."""
     given: dict[str, list[str]] = {}
     for name in (*_FILES, *_VALUES):
         if (value := getattr(options, name)) is not None:

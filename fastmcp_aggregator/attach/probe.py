@@ -27,7 +27,7 @@ _MOST_UNANSWERED = 2
 
 
 class Timings(NamedTuple):
-    """How long a bridge waits for its hub, in seconds."""
+    """Timeouts of a bridge that waits for its hub, in seconds."""
 
     start_timeout: float = 30.0
     """A hub which starts has so long to greet: it imports FastMCP first."""
@@ -70,7 +70,7 @@ class Probe:
         self.close()
 
     def rest(self) -> None:
-        """Nothing is expected of the hub."""
+        """Note that nothing is expected of the hub."""
         if self._heard is not None:
             self.heard()
             self._heard = None

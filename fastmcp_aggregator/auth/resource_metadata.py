@@ -42,7 +42,7 @@ class GroupMetadata:
         self._provider = provider
         self._path = path
         self.general_url = _metadata_url(provider, path)
-        """Where the metadata of the MCP endpoint itself is."""
+        """The address of the metadata of the MCP endpoint itself."""
 
     def url(self, group_id: str) -> str:
         return _metadata_url(self._provider, self._endpoint(group_id))

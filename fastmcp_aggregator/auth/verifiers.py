@@ -89,7 +89,7 @@ class KeyVerifier(TokenVerifier):
         super().__init__()
         self.keys = keys
         self._tokens: dict[str, tuple[ApiKey, KeyToken]] = {}
-        """Of the keys that were used, by their ids: the token is the same as long as the key is."""
+        """Access tokens by key id: the token is the same as long as the key is."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
         key = self.keys.find(token)

@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """How a kind appears in the protocol."""
+    """The fields and methods of a kind in the protocol."""
 
     list_method: str
     capability: str
@@ -63,13 +63,13 @@ CHANGED_KINDS: Mapping[str, frozenset[Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
-    """For how many milliseconds something may be kept, and whether for others too."""
+    """How long something may be cached, in milliseconds, and whether for others too."""
 
     ttl_ms: int = 0
     is_public: bool = False
 
     def as_fields(self) -> dict[str, Any]:
-        """As it stands in a result (2026-07-28)."""
+        """The fields of a result (2026-07-28)."""
         return {"ttlMs": self.ttl_ms, "cacheScope": "public" if self.is_public else "private"}
 
 
@@ -82,7 +82,7 @@ class Catalogue:
     instructions: str | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     hints: Mapping[Kind, CacheHint] = field(default_factory=dict)
-    """How long each list may be kept, where the child says so."""
+    """Cache hints by kind, where the child gives them."""
     header_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By tool, the part of its input schema that says which arguments are HTTP headers as well."""
     withheld: frozenset[str] | None = frozenset()
@@ -147,7 +147,7 @@ _DEFINED: Mapping[str, tuple[Kind, tuple[str, ...]]] = {
     TOOLS_CALL.name: (Kind.TOOL, ("inputSchema", "outputSchema")),
     PROMPTS_GET.name: (Kind.PROMPT, ("arguments",)),
 }
-"""By method: the kind of what it names, and what a request has to fit."""
+"""By method, the kind of component that it names, and the part of the definition that a request has to fit."""
 
 
 def definition_of(catalogue: Catalogue | None, method: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:

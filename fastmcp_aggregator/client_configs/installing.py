@@ -149,7 +149,7 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
 def told_apart(
     client: ClientConfig, theirs: Mapping[str, Any], ours: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Of a client's entries the names of those that are in our config as well, and of those that only share a name.
+    """The names of a client's entries that are in our config as well, and of those that only share a name.
 
     A variable is the same as its value in `environ`.
     """
@@ -170,7 +170,7 @@ def told_apart(
 
 
 def backup_of(path: Path) -> Path:
-    """Where the file's text of before the installation is kept."""
+    """The path of the backup of a client's file."""
     return path.with_name(path.name + _BACKUP_SUFFIX)
 
 
@@ -206,13 +206,13 @@ def apply(change: Change, *, keeps_backup: bool) -> Path | None:
 
 
 def _free_backup(backup: Path, text: str) -> Path:
-    """Where an earlier backup is kept: where the same is kept already, or in a new place."""
+    """The path of an earlier backup: the one with the same content, or a new one."""
     numbered = (backup.with_name(f"{backup.name}-{number}") for number in itertools.count(1))
     return next(path for path in numbered if not path.is_symlink() and _text(path) in (None, text))
 
 
 def _own_backup(path: Path) -> Path:
-    """Where the backup is, which is never a link: one may have come with somebody's repository, and lead anywhere.
+    """The path of the backup, which is never a link: one may have come with somebody's repository, and lead anywhere.
 
     Raises:
         AggregatorError: there is a link.

@@ -47,7 +47,7 @@ class Machine:
 
     @property
     def config_home(self) -> Path:
-        """Where programs of this system keep what they are told."""
+        """The folder of the config files of programs on this system."""
         if self.system == "win32":
             return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming")
         if self.system == "darwin":

@@ -127,7 +127,7 @@ def _may_be_package(runner: str, argument: str, before: object) -> bool:
 
 
 def _within(text: str, parts: Iterator[Hidden], name: str) -> Iterator[Hidden]:
-    """Of the parts of a text that may not be shown, those that are its own: a reference to a variable may be."""
+    """The secret parts of a text that are its own: a reference to a variable may be shown."""
     own = list(own_text(text))
     index = 0
     for part in parts:

@@ -99,7 +99,7 @@ def without_defaults(text: str) -> str:
 
 
 def own_text(text: str) -> Iterator[tuple[int, int]]:
-    """Where a text has characters of its own, from and to: outside of references, and in their defaults."""
+    """The ranges of a text's own characters: outside of references, and in their defaults."""
     start, depth = 0, 0
     for token in _TOKEN.finditer(text):
         opens, closes = token["ending"] == ":-", bool(token["closing"]) and depth > 0

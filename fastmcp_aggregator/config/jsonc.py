@@ -146,7 +146,7 @@ def _without(text: str, before: Member | None, member: Member) -> str:
 
 
 class _Layout:
-    """How a text is laid out, so that what is put in looks like the rest."""
+    """The layout of a text, so that what is put in looks like the rest."""
 
     def __init__(self, text: str, root: Node) -> None:
         self._text = text

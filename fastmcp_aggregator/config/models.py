@@ -189,7 +189,7 @@ class McpConfig:
 
 
 def changes_between(before: McpConfig, after: McpConfig) -> list[str]:
-    """In what two configs differ, for people: `added: a, b`, `removed: c`, `changed: d`."""
+    """The differences of two configs, for people: `added: a, b`, `removed: c`, `changed: d`."""
     old, new = before.servers, after.servers
     found = {
         "added": [key for key in new if key not in old],

@@ -73,7 +73,7 @@ def missing_programs(config: McpConfig, source: Source) -> Iterator[Finding]:
 
 
 def location(server: StdioServer) -> str | None:
-    """Where the server's program is."""
+    """The path of the server's program."""
     return located(server, server.command)
 
 

@@ -13,7 +13,7 @@ _CHUNK = 1024**2
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, *, timeout: float = 0.0) -> bytes:
-    """At most so many bytes of a file. `timeout`: seconds in which the end of a pipe or device has to come.
+    """The bytes of a file, at most so many. `timeout`: seconds in which the end of a pipe or device has to come.
 
     Raises:
         OSError: it cannot be read, or it is not a regular file, and there is no timeout.

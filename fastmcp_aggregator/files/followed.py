@@ -40,7 +40,7 @@ class RefusedFile:
 
     @property
     def age(self) -> float:
-        """For how many seconds it has been refused."""
+        """Seconds since it was refused."""
         return time.monotonic() - self._began
 
     def with_problem(self, problem: ConfigError) -> RefusedFile:

@@ -15,7 +15,7 @@ from fastmcp_aggregator.protocol.client_capabilities import Capabilities
 from fastmcp_aggregator.protocol.methods import LIST_CHANGED, capabilities_of
 
 _RELAYED: Capabilities = {**capabilities_of("server"), "extensions": extensions.ALL}
-"""Everything that can be passed on, and so may turn out to be offered."""
+"""The capabilities that can be passed on, and so may turn out to be offered."""
 _KEPT = frozenset({*capabilities_of("server"), "experimental"})
 """Tasks of 2025-11-25 are not."""
 

@@ -12,7 +12,7 @@ _STATEFUL = """
     shell terminal tmux commander ssh repl jupyter ipython kernel debugger
 """
 STATEFUL_WORDS = frozenset(_STATEFUL.split())
-"""Of a program or package that keeps state: memories, browsers, shells."""
+"""Words in the names of programs and packages that keep state: memories, browsers, shells."""
 FOLDER_WORDS = frozenset(["claude", "codex", "dart", "eslint", "git", "gopls", "ng", "nx", "serena"])
 """Programs that work in the folder in which they are started."""
 _WORD = re.compile(r"[a-z]+")

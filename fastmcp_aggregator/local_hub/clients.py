@@ -37,7 +37,7 @@ class HubClient:
             self._say(line)
 
     def status(self, now: float) -> dict[str, Any]:
-        """For people and programs: its name, folder, group, process, and for how many seconds it has been there."""
+        """Its name, folder, group, process, and age in seconds, for people and programs."""
         return {
             "name": self._name,
             "folder": self.folder,
@@ -48,7 +48,7 @@ class HubClient:
 
     @property
     def described(self) -> str:
-        """For the log: its name, once that is known, its process, and its folder."""
+        """Its name, once that is known, its process and its folder, for the log."""
         name = "" if self._name is None else f" {self._name!r}"
         folder = "" if self.folder is None else f" in {self.folder}"
         return f"the client{name} of process {self._pid}{folder}"

@@ -79,7 +79,7 @@ class SecretUrl:
         self._is_known = is_known
         self._secret = f"/{secrets.token_urlsafe(24)}"
         self._tokens: dict[str, float] = {}
-        """Until when each is good."""
+        """The expiry of each token."""
 
     def new_address(self) -> str:
         """The path that leads to the page, once."""

@@ -34,7 +34,7 @@ from fastmcp_aggregator.virtual_server import VirtualServer
 logger = logging.getLogger(__name__)
 
 MOST_CLIENTS = 500
-"""At once; the next ones have servers of their own."""
+"""Clients at once; the next ones have servers of their own."""
 _GREETING_TIMEOUT = 5.0
 _FIRST_CLIENT = 10.0
 """Seconds in which the client comes that a hub was started for, however soon it is to end without clients."""
@@ -67,7 +67,7 @@ class LocalHub:
         self._began = time.monotonic()
         self._ending = asyncio.Event()
         self._why = "a signal has told it to"
-        """Why it ends."""
+        """The reason for its end."""
         self._dashboard = HubDashboard(app, self._ending)
         self._idling: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[Any], HubClient | None] = {}
@@ -115,7 +115,7 @@ class LocalHub:
         self._ending.set()
 
     def status(self) -> dict[str, Any]:
-        """How it is, as JSON values: since how many seconds it runs, its clients, its servers, its memory."""
+        """Its state, as JSON values: its age in seconds, its clients, its servers, its memory."""
         now = time.monotonic()
         clients = [client.status(now) for client in self.clients]
         return {**report_of(self._about, self._app), "since": now - self._began, "clients": clients}

@@ -17,11 +17,11 @@ from fastmcp_aggregator.concurrency.waits import meanwhile
 LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
 _DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
-"""How a line begins that has its time already: one of JSON, or of the log with `--debug`."""
+"""A line that has its time already: one of JSON, or of the log with `--debug`."""
 
 
 def date_stderr() -> None:
-    """From now on each line on stderr begins with the time, from any writer."""
+    """Begin each line on stderr with the time from now on, from any writer."""
     sys.stderr = DatedLines(sys.stderr.buffer)
 
 

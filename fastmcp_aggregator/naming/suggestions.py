@@ -100,7 +100,7 @@ class _Wanted:
         self._parts = None if parts is None else (_Text(parts[0]), _Text(parts[1]))
 
     def likeness(self, candidate: str, measure: _Measure) -> float:
-        """From 0 to 1."""
+        """The likeness of two texts, from 0 to 1."""
         candidate = candidate.casefold()
         key, tool = split_once(candidate, self._separators) or ("", candidate)
         # A name that looks prefixed can be a bare one all the same: `read_file`, when `_` is the separator.

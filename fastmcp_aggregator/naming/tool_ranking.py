@@ -91,27 +91,27 @@ _FIELDS = {
     "rest": (1.0, 0.6),
     "argument": (0.4, 0.5),
 }
-"""How often a word in a field counts, and how much it says of what the tool is for."""
+"""The weights of a word by field: how often it counts, and how much it says of what the tool is for."""
 _OF_ALIKE = 0.6
 """The fraction of a word's score that a synonym has."""
 _OF_NUMBERS = 0.3
-"""How much numbers in a question count: they are what a tool is given."""
+"""The weight of numbers in a question: they are what a tool is given."""
 _OF_NAME = 0.5
-"""Of a tool's score, what it has only if its whole name was asked for."""
+"""The share of a tool's score that it has only if its whole name was asked for."""
 _OF_OTHERS = 0.5
-"""Of its score, what a tool of another server has than the question names."""
+"""The share of its score that a tool of another server has than the question names."""
 _OF_UNKNOWN = 0.87
-"""How much a word counts that no tool has, beside one that hardly any has."""
+"""The weight of a word that no tool has, beside one that hardly any has."""
 _FITS, _FITS_WORDINGS = 0.6, 0.7
-"""Of a question's weight, what a tool must have to fit; and on average where there are several wordings."""
+"""The share of a question's weight that a tool must have to fit; and on average where there are several wordings."""
 _NAMED, _LESS_IF_NAMED = 0.5, 0.1
-"""Of its name, what must be asked for so that so much less of the question must fit."""
+"""The share of its name that must be asked for so that so much less of the question must fit."""
 _MOST_WORDINGS, _MOST_WORDS = 5, 50
 """Wordings of a query that count, and distinct words in all of them."""
 _OF_RANKS = 2
 """The constant of reciprocal rank fusion: the larger, the less the first ranks count."""
 _NEAR = 0.35
-"""Of the best tool's score, what another must have to be told beside it."""
+"""The share of the best tool's score that another must have to be shown beside it."""
 
 
 class Tool(NamedTuple):
@@ -161,7 +161,7 @@ class ToolRanking:
         lengths = [sum(weight for weight, _ in each.values()) for each in weights]
         average = sum(lengths) / len(lengths) if lengths else 1.0
         self._having: defaultdict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
-        """By word, the score and the share in a tool's purpose, of each tool that has it."""
+        """By word, the tools that have it, with score and the share in a tool's purpose."""
         self._in_name: defaultdict[str, set[int]] = defaultdict(set)
         self._number = len(weights)
         for number, (each, length) in enumerate(zip(weights, lengths, strict=True)):
@@ -232,7 +232,7 @@ class ToolRanking:
         return sum(share * self._rarity(word) for word, share in found.items()) / whole if whole else 0.0
 
     def _of_word(self, word: str, alike: Sequence[str]) -> tuple[float, dict[int, tuple[float, float]]]:
-        """How much a word counts, and what each tool has that has it or one alike."""
+        """The weight of a word, and the part of it that each tool has with it or one alike."""
         found = dict(self._having.get(word, {}))
         weights = [self._rarity(word)] if found else []
         for other in alike:
@@ -283,7 +283,7 @@ def _weights(tool: Tool) -> dict[str, tuple[float, float]]:
 
 
 def _joined(words: Sequence[str]) -> dict[str, list[str]]:
-    """For each word, what it may be one word with: `log work`, `worklog`."""
+    """By word, its compounds with the next: `log work`, `worklog`."""
     joined: defaultdict[str, list[str]] = defaultdict(list)
     for one, other in pairwise(words):
         for word in (one, other):

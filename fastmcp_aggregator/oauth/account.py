@@ -156,7 +156,7 @@ class LoginAccount(Account):
         self._looked_at = 0.0
 
     async def widened(self, refused: str, scopes: str | None) -> str:
-        """Those of a login meanwhile, if there was one; else the next one asks for these scopes too."""
+        """The tokens of a login meanwhile, if there was one; else the next login asks for these scopes too."""
         named = printable(scopes)[:_SHOWN] if scopes else "more scopes"
         found = self.tokens
         with suppress(OAuthError, VaultError):

@@ -24,7 +24,7 @@ class Accounts:
 
     @cached_property
     def vault(self) -> Vault:
-        """Where the tokens are kept."""
+        """The vault of the tokens."""
         return self._new_vault()
 
     def account(self, url: str, settings: OAuthSettings, principal: str = HUB) -> Account:
@@ -47,7 +47,7 @@ class Accounts:
 
 
 def directory_of(settings: AggregatorSettings) -> Path:
-    """Where tokens are kept in files."""
+    """The folder of tokens in files."""
     if settings.oauth_dir is not None:
         return Path(settings.oauth_dir).expanduser()
     from fastmcp.settings import Settings  # noqa: PLC0415 - for servers with OAuth only

@@ -34,7 +34,7 @@ from fastmcp_aggregator.settings.oauth import OAuthSettings
 _OFFLINE = "offline_access"
 _LONGEST_RESPONSE = 4096
 _DIGITS = 32
-"""Of an issuer's digest: enough that no other issuer can be made with the same."""
+"""Digits of an issuer's digest: enough that no other issuer can be made with the same."""
 _ANOTHERS = "what came back is from another authorization server than that of this login"
 _AROUND = f"{whitespace}\"'<>"
 """Characters that may surround a pasted address."""
@@ -122,7 +122,7 @@ class Authorization(BaseModel):
 
     @property
     def address(self) -> str:
-        """Where the browser is sent."""
+        """The address of the authorization request."""
         asked = {
             "response_type": "code",
             "client_id": self.client.client_id,
@@ -193,7 +193,7 @@ class Authorization(BaseModel):
 
 
 def redirect_uri(base: str, issuer: str) -> str:
-    """Where browsers come back to from this issuer, and from no other (RFC 9700, section 4.4.2.2)."""
+    """The redirect URI for this issuer, and for no other (RFC 9700, section 4.4.2.2)."""
     return f"{base.rstrip('/')}/{hashlib.sha256(issuer.encode()).hexdigest()[:_DIGITS]}"
 
 

@@ -77,14 +77,14 @@ class Provider:
 
     @property
     def registration_endpoint(self) -> str | None:
-        """Where clients register themselves; None: they cannot."""
+        """The endpoint for dynamic client registration; None: there is none."""
         if self.metadata is None:
             return self._endpoint("registration_endpoint", "/register")
         return self._endpoint("registration_endpoint", "") if self.metadata.registration_endpoint else None
 
     @property
     def revocation_endpoint(self) -> str | None:
-        """Where tokens are revoked (RFC 7009); None: nowhere."""
+        """The endpoint for token revocation (RFC 7009); None: there is none."""
         has_one = self.metadata is not None and self.metadata.revocation_endpoint
         return self._endpoint("revocation_endpoint", "") if has_one else None
 
@@ -144,7 +144,7 @@ async def _discovered(address: str, settings: OAuthSettings, headers: Mapping[st
 
 
 async def _challenge(url: str, headers: Mapping[str, str]) -> HttpAnswer:
-    """How the server answers somebody without a token."""
+    """The server's challenge (`WWW-Authenticate`) to somebody without a token."""
     asked = {"Accept": "application/json, text/event-stream", **headers}
     try:
         request = httpx2.Request("POST", url, json=_HANDSHAKE, headers=asked)

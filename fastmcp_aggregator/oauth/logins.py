@@ -85,8 +85,8 @@ class _Return(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where a browser is sent, and the cookie that it is to bring back: each login has one of its own, so that several
-    may go on in one browser.
+    """The address for a browser, and the cookie that it is to bring back: each login has one of its own, so that
+    several may go on in one browser.
     """
 
     address: str
@@ -167,7 +167,7 @@ class Logins:
         return login
 
     async def send(self, login: Login, principal: str, site: Site) -> Redirect:
-        """Where a browser is sent that has authenticated as `principal`: to the authorization server.
+        """The address of the authorization server for a browser that has authenticated as `principal`.
 
         Raises:
             WrongBrowserError: the login is another principal's.

@@ -8,7 +8,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import BaseModel, ConfigDict, Field
 
 HUB = ""
-"""In place of a principal: the hub's own account."""
+"""The principal of the hub's own account."""
 _MARGIN = 30.0
 """Seconds before its end in which a token is no longer used, of those that last."""
 _SHARE = 0.1

@@ -31,7 +31,7 @@ class HttpAnswer:
     body: bytes
 
     def as_response(self, request: httpx2.Request) -> httpx2.Response:
-        """For the SDK's functions, which read responses."""
+        """The answer as the SDK's functions read it."""
         return httpx2.Response(self.status, headers=self.headers, content=self.body, request=request)
 
 

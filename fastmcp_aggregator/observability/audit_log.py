@@ -44,7 +44,7 @@ _encode_anything = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class StandardOutput:
-    """In place of a file: lines on stdout, for a program that serves HTTP in a container."""
+    """Lines on stdout in place of a file, for a program that serves HTTP in a container."""
 
     def __str__(self) -> str:
         return "stdout"

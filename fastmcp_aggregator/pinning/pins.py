@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Components = Mapping[Kind, Iterable[Definition]]
 
 _MOST_WARNINGS = 20
-"""Of each kind about what a server lists: to look for more, and to log them, would cost the others."""
+"""Warnings of each kind about a server's lists: to look for more, and to log them, would cost the others."""
 _HAS = {"changed": "is not as pinned", "new": "is not pinned", "gone": "is pinned, and not offered any more"}
 
 

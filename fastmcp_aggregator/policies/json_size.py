@@ -23,7 +23,7 @@ class TooCostly(Exception):
 
 @dataclass(slots=True)
 class Size:
-    """How much a JSON value is."""
+    """The size of a JSON value."""
 
     nodes: int = 0
     objects: int = 0

@@ -114,7 +114,7 @@ class Minute:
     calls: int = 0
     failed: int = 0
     durations: list[int] = field(default_factory=lambda: [0] * _CLASSES)
-    """How many calls took how long, by class."""
+    """Calls by class of duration."""
 
     @property
     def p99(self) -> float:

@@ -110,5 +110,5 @@ def _pairs(weight: Weight, size: Size) -> int:
 
 
 def _growth(cycles: int, depth: int) -> int:
-    """How often a part of a value is visited, for references to what they are part of."""
+    """The number of visits to a part of a value, for references to what they are part of."""
     return sum(cycles**level for level in range(depth + 1)) if cycles else 1

@@ -123,7 +123,7 @@ class Measuring:
         self._patterns = self._pattern_text = self._pattern_steps = self._classes = 0
         self._known: dict[str, PartWeight] = {}
         self._open: dict[str, int] = {}
-        """By reference, how many levels of the value below the root it was met."""
+        """By reference, the level of the value below the root at which it was met."""
 
     def target(self, reference: str, level: int = 0, depth: int = 0) -> PartWeight:
         if self._open.get(reference) == level:

@@ -316,7 +316,7 @@ class Policies:
         return None
 
     def denied(self, principal: Principal, group: str, method: str, name: str, request_id: str, reason: str) -> None:
-        """Somebody has asked for what is not theirs, by way of something else."""
+        """Record that somebody has asked for what is not theirs, by way of something else."""
         if self._audit is not None:
             self._audit.denied(principal, group, method, name, request_id, reason)
 

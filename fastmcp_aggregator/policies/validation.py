@@ -137,7 +137,7 @@ class _Check:
             raise Rejected(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
 
     def problem(self, arguments: Any) -> dict[str, str] | None:
-        """Where something is wrong, as a JSON path, and what.
+        """The JSON path of an error, and its message.
 
         Raises:
             TooCostly: it cannot be told.

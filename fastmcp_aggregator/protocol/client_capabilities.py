@@ -15,7 +15,7 @@ from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS, capabilities_of
 Capabilities = Mapping[str, Any]
 
 RELAYED: Capabilities = capabilities_of("client")
-"""Everything that can be passed on."""
+"""The capabilities that can be passed on."""
 ASKABLE = frozenset(method.capability for method in SERVER_REQUESTS.values())
 """Requests that a client can declare to answer."""
 

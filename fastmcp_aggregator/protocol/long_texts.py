@@ -12,7 +12,7 @@ _CHUNK = 256 * 1024
 LONG = _CHUNK
 """Bytes of a result that is long."""
 KEY = ""
-"""Under which a `LongResult` is in what stands for the result."""
+"""The key of a `LongResult` in its stand-in."""
 
 
 @dataclass(frozen=True, slots=True)

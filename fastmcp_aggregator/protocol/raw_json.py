@@ -79,7 +79,7 @@ decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode
 """Raises: Malformed."""
 read_answer: Callable[[bytes], AnswerLine] = msgspec.json.Decoder(AnswerLine).decode
-"""Of a text that is UTF-8, which is not looked at where it stays undecoded. Raises: Malformed."""
+"""Read a text that is UTF-8, which is not looked at where it stays undecoded. Raises: Malformed."""
 read_envelope: Callable[[bytes], Envelope] = _ENVELOPE.decode
 """Raises: Malformed."""
 read_parts: Callable[[bytes], dict[str, Raw]] = _PARTS.decode

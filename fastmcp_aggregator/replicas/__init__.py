@@ -31,8 +31,8 @@ def peers_from_settings(settings: AggregatorSettings) -> Peers:
 
 
 def sessions_from_settings(settings: AggregatorSettings) -> Vault | None:
-    """Where the sessions of clients up to 2025-11-25 are kept for other replicas; None: nowhere, for there are none, or
-    there is no `redis_key` to seal them with.
+    """The store of sessions of clients up to 2025-11-25 for other replicas; None: there are none, or no `redis_key` to
+    seal them with.
 
     Raises:
         ConfigError: `redis_url` cannot be used.
@@ -43,7 +43,7 @@ def sessions_from_settings(settings: AggregatorSettings) -> Vault | None:
 
 
 def vault_from_settings(settings: AggregatorSettings) -> Vault:
-    """Where the tokens of accounts at remote servers are kept.
+    """The vault of tokens of accounts at remote servers.
 
     Raises:
         ConfigError: `redis_url` cannot be used, or there is no `redis_key` to seal them with.

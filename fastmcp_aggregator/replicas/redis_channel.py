@@ -39,7 +39,7 @@ _CANCEL_AGAIN = 0.5
 _STEADY = 60.0
 """Seconds after which a connection has been a good one, and the back-off begins anew."""
 BROADCAST = "all"
-"""In place of a replica's id: every replica."""
+"""The receiver of messages to every replica."""
 
 
 class RedisChannel:

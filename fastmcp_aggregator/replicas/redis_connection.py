@@ -13,7 +13,7 @@ from fastmcp_aggregator.pipe.bucket import TokenBucket
 logger = logging.getLogger(__name__)
 
 PREFIX = "fastmcp-aggregator"
-"""How every key and channel of ours begins."""
+"""The prefix of every key and channel of ours."""
 _TIMEOUT = 0.5
 """Seconds that a command has, unless the address says `socket_timeout`."""
 _START_TIMEOUT = 5.0

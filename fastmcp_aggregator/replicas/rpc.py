@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _MOST_SILENT = 3
 """Checks in a row before which it has said nothing; at the next it is lost."""
 TOO_LARGE: Message = {"too_large": True}
-"""In place of an answer that is larger than replicas send."""
+"""The answer in place of one that is larger than replicas send."""
 
 
 @dataclass(slots=True)

@@ -53,7 +53,7 @@ class CallerLists(Protocol):
 
 
 class Directory:
-    """Where everything is that the children offer."""
+    """The directory of all components that the children offer."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from fastmcp_aggregator.routing.addresses import Publish
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where one component is: its child, what the child calls it, and how it is listed, but for its public name."""
+    """One component: its child, its original name, and its listed definition, but for its public name."""
 
     child: Child
     original: str
@@ -21,7 +21,7 @@ class Route:
     renamed: str | None = None
     """Our name for it, before any prefix."""
     publish: Publish = field(default=None, compare=False)
-    """How the child's addresses are written for clients; None where they stay as they are."""
+    """Publishes the child's addresses for clients; None where they stay as they are."""
 
     @property
     def name(self) -> str:

@@ -99,7 +99,7 @@ class Section:
         return kind not in NAMED and not self._prefix and self.rewritten(kind, name) is not None
 
     def named(self, kind: Kind, rule: NameRule) -> Named:
-        """How components are listed under a rule, as far as no other child has their names."""
+        """Components under their names by a rule, as far as no other child has their names."""
         for _ in self._naming(kind, rule):
             pass
         return self._listed[kind, rule]

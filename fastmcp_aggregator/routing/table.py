@@ -213,8 +213,8 @@ class RouteTable:
         return (self._items(child, kind, rule) for child in self._listed())
 
     def cache_hint(self, kind: Kind) -> CacheHint:
-        """How long the list of a kind may be kept: as long as each child says of its own, and for the caller only
-        where names depend on who asks.
+        """The cache hint of the list of a kind: as long as each child says of its own, and for the caller only where
+        names depend on who asks.
         """
         found = [self.catalogue_of(child) for child in self._listed()]
         serving = [catalogue for catalogue in found if catalogue is not None]
@@ -372,7 +372,7 @@ class RouteTable:
         return section.text(kind, rule, is_modern=is_modern)
 
     def _kept(self, listed: list[T], child: Child, kind: Kind, rule: NameRule) -> list[T]:
-        """Without those whose public names lead elsewhere; the same list, if there are none."""
+        """The list without those whose public names lead elsewhere; the same list, if there are none."""
         for _ in self._finding_lost(child, kind, rule):
             pass
         lost = self._lost.get((child.key, kind, rule))
@@ -426,7 +426,7 @@ class RouteTable:
         return chain.from_iterable(self._by_head.get(start[:end], ()) for end in range(1, len(start) + 1))
 
     def publisher(self, child: Child) -> Publish:
-        """How this child's addresses are written for clients; None where they stay as they are."""
+        """The function that publishes this child's addresses for clients; None where they stay as they are."""
         return partial(public_uri, child.key) if self._prefix else None
 
     # Who has a name.
@@ -453,7 +453,7 @@ class RouteTable:
         return any(self._least_level(child, name) <= level for child in others)
 
     def _least_level(self, child: Child, name: str) -> int:
-        """How the name ranks at best among the spellings of something of this child."""
+        """The best level of the name among the spellings of something of this child."""
         if is_hashed(name) or any(name.startswith(rule.head(child.key)) for rule in self._listed_rules):
             return 1
         return _UNDERSTOOD
@@ -496,7 +496,7 @@ class RouteTable:
                 yield self._level(route, name), index, found
 
     def _level(self, route: Route, name: str) -> int:
-        """How a spelling ranks among all spellings of a component."""
+        """The level of a spelling among all spellings of a component."""
         key = route.child.key
         if name == (f"{key}:{route.name}" if self._prefix else route.name):
             return 0

@@ -18,7 +18,7 @@ def as_it_came(result: Result, publish: Publish) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one request goes."""
+    """The destination of one request."""
 
     child: Child
     address: Params

@@ -26,7 +26,7 @@ class Addition:
 
 
 def entry_for(plan: Plan, folder: Path) -> dict[str, Any]:
-    """How the aggregator starts the server; its settings file is in its working directory."""
+    """The entry with which the aggregator starts the server; its settings file is in its working directory."""
     root = folder.absolute()
     if plan.language == "python":
         command: dict[str, Any] = {"command": str(root / ".venv" / "bin" / plan.project)}

@@ -83,7 +83,7 @@ def write_project(folder: Path, files: Mapping[str, str], *, overwrite: bool = F
 
 
 def _write_new(folder: Path, files: Mapping[str, str]) -> None:
-    """Everything is written beside the folder and then put in its place, so there is never half a project."""
+    """Write everything beside the folder and then put it in its place, so that there is never half a project."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

@@ -14,7 +14,7 @@ from fastmcp_aggregator.service import limits
 Language = Literal["python", "typescript"]
 
 SNAKE_CASE = r"^[a-z][a-z0-9_]*$"
-"""Of what a project begins with: each is the name of a function, too."""
+"""A first component of a project: each is the name of a function, too."""
 COMPONENT_NAME_LENGTH = 64
 DESCRIPTION_LENGTH = 500
 

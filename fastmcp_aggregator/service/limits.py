@@ -25,7 +25,7 @@ MAX_RUNNING = 100
 MAX_WAITING = 1000
 MAX_RESPONSE_SIZE_MB = 100
 MAX_BODY_SIZE = 4 * 1024 * 1024
-"""Of the JSON API, in bytes. That of MCP itself is the SDK's."""
+"""Bytes of a body of the JSON API. The limit of MCP itself is the SDK's."""
 RATE_LIMIT_PER_MINUTE = 100
 RATE_LIMIT_BURST = 20
 DRAIN_TIMEOUT = 30

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _GRACE = 5
 """Seconds for clients to take the last answers, and to close their connections."""
 _LOOK, _QUIET = 0.05, 5
-"""How often to look whether answers are being written, in seconds, and how often in a row they must not be."""
+"""Seconds between looks for answers that are being written, and the looks in a row that must find none."""
 
 
 def run(server: Service) -> None:
@@ -69,7 +69,7 @@ async def _serve_http(server: Service) -> None:
 
 
 def http_config(server: Service) -> uvicorn.Config:
-    """How it is served. uvicorn's other parser takes the body of a request with an Upgrade for another request."""
+    """uvicorn's config. Its other parser takes the body of a request with an Upgrade for another request."""
     return uvicorn.Config(http_app(server), http="h11", ws="none", log_config=None, timeout_graceful_shutdown=_GRACE)
 
 

@@ -37,7 +37,7 @@ class RemoteAccess:
     bearer_env: str | None = None
     """The environment variable with its bearer token."""
     oauth: OAuthSettings | None = None
-    """How it is sent tokens of OAuth; None: it is not."""
+    """The settings of OAuth; None: no tokens of it are sent."""
     principal: str | None = None
     """The principal whose tokens are used; None: the hub's."""
     pass_headers: frozenset[str] = frozenset()

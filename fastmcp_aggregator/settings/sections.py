@@ -77,7 +77,7 @@ class CallerSettings(BaseModel):
 
 
 class ToolSettings(BaseModel):
-    """How one tool is shown; what is left out is as the server says."""
+    """The settings of one tool; what is left out is as the server says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

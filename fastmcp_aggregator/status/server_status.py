@@ -11,7 +11,7 @@ Isolation = Literal["shared", "directory", "session"]
 
 
 class ChildState(StrEnum):
-    """Where a child is in its life."""
+    """The state of a child in its life cycle."""
 
     SLEEPING = "sleeping"
     """Not running because it is not needed: its components are served, and the first call starts it."""

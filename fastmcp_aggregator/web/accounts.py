@@ -262,7 +262,7 @@ class AccountPages:
         return {key: account for key, account in found.items() if account is not None}
 
     def _refused(self, request: Request, path: str, reason: str) -> None:
-        """Somebody unknown was refused. The addresses of logins are secrets, so `path` is told instead."""
+        """Record a refusal of somebody unknown. The addresses of logins are secrets, so `path` is told instead."""
         client = request.client.host if request.client is not None else ""
         self._hub.policies.authentication_failed(client, path, reason)
 

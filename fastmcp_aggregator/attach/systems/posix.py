@@ -257,7 +257,7 @@ def _detached(command: Sequence[str], note: Callable[[int], bytes], descriptors:
 
 
 def _become(command: Sequence[str], descriptors: dict[int, int]) -> None:
-    """In a new process: run the command with these descriptors and no others."""
+    """Run the command, in a new process, with these descriptors and no others."""
     _in_child(lambda: _run(command, descriptors))
 
 

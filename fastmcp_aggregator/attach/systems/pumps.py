@@ -21,7 +21,7 @@ POLLIN, POLLOUT = 1, 4
 CHUNK = 64 * 1024
 """Bytes that are passed on at once: of a pipe, the longest message."""
 _AT_ONCE = struct.pack("hh", 1, 0)
-"""For SO_LINGER: closing it tells the other end that the connection is lost."""
+"""The value of SO_LINGER that tells the other end, on close, that the connection is lost."""
 _running: set[Thread] = set()
 
 

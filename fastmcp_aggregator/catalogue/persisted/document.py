@@ -29,7 +29,7 @@ class KnownCatalogue:
 
 T = TypeVar("T")
 KnownCatalogues = Mapping[str, KnownCatalogue]
-"""By the kind of client, the last one last."""
+"""Catalogues by the kind of client, the last one last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def head_of(data: bytes) -> Head:
 
 
 def counts_of(data: bytes) -> dict[Kind, int]:
-    """How many components of each kind it has, for the kind of client that came last."""
+    """The number of components by kind, for the kind of client that came last."""
     kinds = _decoded(data, _Document).kinds
     last = list(kinds.values())[-1:]
     return {kind: len(items) for listed in last for kind, items in listed.components.items()}

@@ -101,7 +101,7 @@ async def _call(
 
 
 def _input_schema(app: package.Aggregator, name: str) -> Mapping[str, Any]:
-    """Of the tool of this name; empty if there is none, which its call will then tell."""
+    """The input schema of the tool of this name; empty if there is none, which its call will then tell."""
     route = app.routes.find(Kind.TOOL, name)
     schema = route.component.get("inputSchema") if route else None
     return schema if isinstance(schema, dict) else {}

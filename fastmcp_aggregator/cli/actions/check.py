@@ -228,7 +228,7 @@ def _in_full(checked: _Checked, fine: str) -> Iterator[str]:
 
 
 def _in_brief(checked: _Checked, fine: str) -> Iterator[str]:
-    """At most a screen, whatever the number of servers."""
+    """The report on a screen at most, whatever the number of servers."""
     findings, source, servers = checked.examination.findings, checked.config.source, checked.config.servers
     yield f"{source}: {counted(len(servers), 'server')}"
     yield from _groups(checked.named_groups)

@@ -109,7 +109,7 @@ def _is_wanted(file: FoundFile, options: argparse.Namespace) -> bool:
 
 
 def _without_value(found: Mapping[str, Sequence[ServerDefinition]]) -> dict[str, list[str]]:
-    """Of everything that is found, the variables without a value, and the servers that need them."""
+    """The variables without a value, of everything that is found, and the servers that need them."""
     every = ({key: definition.entry} for key, known in found.items() for definition in known)
     return _users(missing_variables(entry, os.environ) for entry in every)
 

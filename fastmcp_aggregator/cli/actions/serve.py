@@ -124,7 +124,7 @@ def _say_url(settings: AggregatorSettings, url: str, *, has_page: bool) -> None:
 
 
 def _reachable(origin: str, public_url: str | None) -> str:
-    """Where a browser finds it: no browser goes to the address that stands for all of a machine's."""
+    """The address for a browser: none goes to the address that stands for all of a machine's."""
     here = origin.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     return here if public_url is None else public_url.rstrip("/")
 

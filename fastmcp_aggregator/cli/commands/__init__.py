@@ -29,7 +29,7 @@ _ORDER = (
     "accounts",
     "new",
 )
-"""In the help; any other command follows."""
+"""The order in the help; any other command follows."""
 
 
 def all_commands() -> dict[str, Command]:

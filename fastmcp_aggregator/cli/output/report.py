@@ -38,7 +38,7 @@ class Report:
         """Show the program's activity."""
 
     def close(self) -> None:
-        """Nothing more comes. May be called more than once."""
+        """End the report. May be called more than once."""
 
 
 WHOSE: Mapping[str, str] = {
@@ -87,7 +87,7 @@ def summary_of(statuses: Iterable[ServerStatus]) -> str:
 
 
 def counts_of(statuses: Iterable[ServerStatus]) -> str:
-    """How many components they have: `12 tools, 3 resources, 0 prompts`; templates only if there are any."""
+    """The numbers of their components: `12 tools, 3 resources, 0 prompts`; templates only if there are any."""
     tools = resources = templates = prompts = 0
     for status in statuses:
         tools += status.tools

@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 
 _UNIONS = ("anyOf", "oneOf")
 _MOST_STEPS = 200
-"""Where to give up on a schema that refers to itself."""
+"""Steps after which to give up on a schema that refers to itself."""
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, list[str]]:

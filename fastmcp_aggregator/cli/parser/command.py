@@ -14,7 +14,7 @@ from fastmcp_aggregator.cli.terminal.exits import EXPLAINED
 from fastmcp_aggregator.version import PROGRAM, VERSION
 
 HERE = "http://127.0.0.1:8000"
-"""Where an instance runs that was told nothing else."""
+"""The default address of an instance."""
 DEFAULT_NAME = "hub"
 """The name of the entry in a client's config, by default."""
 WHICH_HUB = "its name, the beginning of its id, or the path of its config"

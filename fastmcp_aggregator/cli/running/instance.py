@@ -111,7 +111,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Where it is, and the key that it wants."""
+    """The address of an instance, and its key."""
 
     url: str
     api_key: str | None = field(repr=False, default=None)

@@ -30,7 +30,9 @@ _MOST_AT_ONCE = 32
 
 
 def running_hubs(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[Status]:
-    """How each hub of this user is; of one that does not answer only what its lock tells, and `silent`: why that is."""
+    """The status of each hub of this user; of one that does not answer only what its lock tells, and `silent`: why that
+    is.
+    """
     ids = known_hubs()
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         return [status for status in threads.map(partial(_status_of, timeouts.status), ids) if status is not None]

@@ -20,14 +20,14 @@ from fastmcp_aggregator.concurrency.waits import meanwhile
 _WHOLE = 2
 """The generation whose collection looks at everything that is not set aside."""
 _THRESHOLD = (5000, 2, 5) if sys.version_info < (3, 14) else (5000,)
-"""How many new objects there are before they are looked at: Python's own 700 or 2000 are what a few calls have made,
-and are about to free. A whole collection is about as frequent as it would be; Python 3.14 looks at what is older in
-steps, whose size the second number divides.
+"""New objects before they are looked at: Python's own 700 or 2000 are what a few calls have made, and are about to
+free. A whole collection is about as frequent as it would be; Python 3.14 looks at what is older in steps, whose size
+the second number divides.
 """
 _INTERVAL = 600.0
 """Seconds between two collections that look at what was set aside, too."""
 _GROWTH = 1.25
-"""By how much there has to be more of it, so that it is worth the pause."""
+"""The growth of what was set aside that is worth the pause."""
 _QUIET = 0.5
 """Seconds with nothing to do, after which everything may be looked at."""
 _IDLE_SHARE = 0.05

@@ -17,7 +17,7 @@ _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 def end_on_signals(exit_code: int | None, *last_steps: Callable[[], None]) -> None:
-    """From now on such a signal takes the last steps and ends the program at once, without a word.
+    """Have such a signal take the last steps and end the program at once, without a word.
 
     Without an exit code it is that of a shell for a program that a signal has ended: 128 and the signal's number. A
     handler that is set later, such as the one of a front, has precedence.

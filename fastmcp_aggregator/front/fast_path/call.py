@@ -31,7 +31,7 @@ _LOOKED_AT = frozenset({"_meta", "isError", "resultType", "ttlMs", "cacheScope"}
 
 
 class Responder(Protocol):
-    """Where one request came from, and its answer goes."""
+    """The origin of one request, to which its answer goes."""
 
     answer_timeout: float
     """Seconds that an answer may take, at most, to be given here."""
@@ -209,7 +209,7 @@ class FastCall:
         return refusal
 
     def abandon(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Give up a call whose answer nobody waits for any more."""
         if self.is_over:
             return
         self.taken_over = self.taken_over or "abandoned"

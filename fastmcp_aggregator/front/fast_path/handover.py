@@ -14,7 +14,7 @@ from fastmcp_aggregator.front.fast_path.pipe import PIPE_FRONT
 from fastmcp_aggregator.library_internals import connection_of, request_channel_of
 
 SCOPE_KEY = "fastmcp_aggregator.fast_call"
-"""Where the scope of an HTTP request has a list of the call that the full path is to take over, and takes from it.
+"""The key of an HTTP request's scope for a list with the call that the full path is to take over, and takes from it.
 
 All copies of the scope have the same list, so none of them refers to the call afterwards, which refers to them.
 """

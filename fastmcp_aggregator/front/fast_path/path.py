@@ -67,9 +67,9 @@ _RETRY_PARAMS = frozenset(RETRY_PARAMS)
 TALKED = frozenset({"notification", "polling", "question", "result", "takes long"})
 """Why calls are taken over as others of the same component will be."""
 _MOST_KEPT_BYTES = 2000
-"""Of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
+"""Bytes of an envelope that is kept, to know the same again; what clients say of themselves is shorter."""
 _LONGEST_NAME = 1000
-"""Of a component that is remembered."""
+"""Characters of a component's name that is remembered."""
 _LOOK_EVERY = 1.0
 """Seconds after which it is looked again whether spans are collected."""
 _MOST_AT_ONCE = 1024 * 1024
@@ -103,7 +103,7 @@ class Talkers:
 
     def __init__(self) -> None:
         self.known: dict[Hashable, tuple[int, int]] = {}
-        """Of each component, how many of its calls are still left to the full path, and how many were, last time."""
+        """By component, how many of its calls are still left to the full path, and how many were, last time."""
 
     def is_left(self, component: Hashable) -> bool:
         """True if the full path is to serve a call that is to be made now."""
@@ -127,7 +127,7 @@ class FastPath:
     """Serves plain calls of one virtual server."""
 
     most_bytes = 1024 * 1024
-    """Of a request; longer ones are declined."""
+    """Bytes of a request; longer ones are declined."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class FastPath:
         return self._list_result(request.method, items, table, seen)
 
     def _rule_of_list(self, request: raw_json.RequestLine, seen: SeenCaller) -> NameRule:
-        """How names are listed for the client."""
+        """The naming rule of lists for the client."""
         kind = KIND_OF_LIST[request.method]
         meta = _meta_of(request.params)
         _require_envelope(request.method, {**request.params, "_meta": meta}, meta, seen)

@@ -52,7 +52,7 @@ class HttpParts:
     group_id: str
     auth: AuthProvider | None
     path: str
-    """Of the MCP endpoint."""
+    """The path of the MCP endpoint."""
     admission: AdmissionQueue
     """One for all virtual servers of an aggregator."""
     policies: Policies

@@ -227,8 +227,8 @@ class Pace:
 
 
 def _line_of(scope: Scope) -> Holder:
-    """With which others a request takes turns: by where it comes from, if our server runs the app, and whether on a new
-    connection. So who keeps one is not behind a flood of those of its address, or proxy.
+    """The key of a request's queue: its origin, if our server runs the app, and whether on a new connection. So who
+    keeps one is not behind a flood of those of its address, or proxy.
     """
     connection = scope.get(CONNECTION)
     return getattr(connection, "address", None), getattr(connection, "is_new", False)
@@ -317,11 +317,11 @@ def _told(scope: Scope) -> dict[str, str]:
 
 
 _RESPONSE = "fastmcp_aggregator.response"
-"""Where a request's scope has how far its response has come, if it is behind a `Drain`."""
+"""The key of a request's scope for the progress of its response, if it is behind a `Drain`."""
 
 
 def sending_of(scope: Scope, send: Send) -> tuple[Sending, Send]:
-    """How far the response of a request has come, and what it is to be sent by."""
+    """The progress of the response of a request, and the `send` that it is to be sent by."""
     known: Sending | None = scope.get(_RESPONSE)
     if known is not None:
         return known, send
@@ -330,7 +330,7 @@ def sending_of(scope: Scope, send: Send) -> tuple[Sending, Send]:
 
 
 class Sending:
-    """How far a response has come."""
+    """The progress of a response."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -353,7 +353,7 @@ class SendingLongResults:
     _send: Send
     long: LongResult | None = None
     _start: Message | None = None
-    """How the response begins, until it is known how long it is."""
+    """The start of the response, until its length is known."""
 
     async def send(self, message: Message) -> None:
         if self.long is not None and message["type"] == "http.response.start":

@@ -47,7 +47,7 @@ _OF_HEAD = 512
 _OF_LINE = 10
 """The cost of a line: a chunk of a body has two."""
 _MANY_LINES = 1024
-"""In what is parsed in a turn: chunks of few bytes, or others as short."""
+"""Lines among the bytes that are parsed in a turn: chunks of few bytes, or others as short."""
 _PIECE = 4 * 1024
 """Bytes that are parsed before it is looked how many parts of a body they were."""
 _MOST_PARTS = 512
@@ -55,7 +55,7 @@ _MOST_PARTS = 512
 _MOST_HELD = 1024 * 1024
 """Bytes of a connection that wait to be parsed, at most."""
 _MOST_STALLED = 64 * 1024
-"""Of one whose requests are not answered, which may take long."""
+"""Bytes held for a connection whose requests are not answered, which may take long."""
 _FRAMING = 10
 """Bytes that one of a body may take on the wire: it may come in a chunk of its own."""
 _HTTP, _LENGTH = b"HTTP/1.1 ", b"\r\ncontent-length: "
@@ -75,7 +75,7 @@ class Reads:
 
     def __init__(self) -> None:
         self._spent = 0
-        """In this turn; if it is anything, the next one is scheduled."""
+        """Bytes parsed in this turn; if it is not 0, the next turn is scheduled."""
         self._waiting: dict[tuple[Holder, bool, bool], deque[ClientConnection]] = {}
 
     @cached_property
@@ -133,11 +133,11 @@ class ClientConnection(HttpToolsProtocol):
     is_new = True
     """True until something was answered on it."""
     _turn: asyncio.Future[None] | None = None
-    """Of a request that waits to be refused."""
+    """The turn of a request that waits to be refused."""
     _overhead = 0
     """Bytes of the present request that are no body, and what the framing of the body may take."""
     _parts = 0
-    """Of bodies, among what was parsed last, and pieces of that."""
+    """Parts of bodies among the bytes parsed last, and pieces of those."""
     _is_stalled = False
     """True if the held bytes wait for answers, not for their turn."""
     held = b""

@@ -45,9 +45,9 @@ BODY_LIMIT = DEFAULT_MAX_REQUEST_BODY_SIZE
 MIN_RATE = 16 * 1024
 """Bytes a second that a body must come with, once its first seconds are over."""
 HAS_BODY = "fastmcp_aggregator.has_body"
-"""Where a request's scope says that its body has come, so that to receive it takes no time."""
+"""The key of a request's scope that says that its body has come, so that to receive it takes no time."""
 BODY = "fastmcp_aggregator.body"
-"""Where it has its `Body`, once that has come."""
+"""The key of a request's scope for its `Body`, once that has come."""
 WHOLE_RESPONSE = "fastmcp_aggregator.whole_response"
 """The type of a message that has a whole response: its `status`, its `headers` without the length, and its `body`. It
 is taken where the scope's `extensions` have it, and costs half of what two messages do.

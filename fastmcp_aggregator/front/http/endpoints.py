@@ -22,7 +22,7 @@ _LISTEN = LISTEN.encode()
 WHITE_SPACE = b" \t"
 """Optional white space around a field value (RFC 9110, 5.6.3)."""
 HEAD = "fastmcp_aggregator.head"
-"""Where a request's scope has its `Head`, once a layer has looked at it."""
+"""The key of a request's scope for its `Head`, once a layer has looked at it."""
 
 
 class Head:
@@ -33,7 +33,7 @@ class Head:
     def __init__(self, fields: Sequence[tuple[bytes, bytes]]) -> None:
         self.fields = fields
         self.first = dict(reversed([*fields]))
-        """Of each name, the first value."""
+        """The first value of each name."""
         self.has_repeated = len(self.first) < len(fields)
         """True if a name is there twice."""
 

@@ -52,19 +52,19 @@ from fastmcp_aggregator.policies.refused_callers import RefusedCallers
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, count_parts
 
 IS_ENDING = "fastmcp_aggregator.is_ending"
-"""Where a request's scope says whether the server is to end."""
+"""The key of a request's scope for whether the server is to end."""
 IS_LEAVING = "fastmcp_aggregator.is_leaving"
-"""Where it says whether the server is going to end: everything is served still, but others should be asked."""
+"""The key for whether the server is going to end: everything is served still, but others should be asked."""
 SHUTTING_DOWN = "server is shutting down"
 RETRY_AFTER = "5"
 
 CONNECTION = "fastmcp_aggregator.http_connection"
-"""Where a request's scope has its connection, which is told whose share its answers take."""
+"""The key of a request's scope for its connection, which is told the holder of its answers."""
 _REUSE_BOUND = 0.25
 """Seconds that a request waits until the one before with its id is over."""
 _SHARE = 0.25
-"""Of the loop's time, what the steps of a caller's requests may take while there are others. What goes with them, such
-as credentials, connections and tasks of sessions, is not in it.
+"""The share of the loop's time that the steps of a caller's requests may take while there are others. What goes with
+them, such as credentials, connections and tasks of sessions, is not in it.
 """
 _AT_ONCE = 0.003
 """Seconds of the loop's time that a caller may owe without a pause."""
@@ -91,7 +91,7 @@ _MOST_CALLERS = 1000
 _RECENT = 0.2
 """The part that the latest request has in the average."""
 ON_LISTENING = "fastmcp_aggregator.on_listening"
-"""Where a request's scope has what to call when it turns out to open a stream that only listens."""
+"""The key of a request's scope for what to call when it turns out to open a stream that only listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Pacer:
         self._latest: Holder = self
         self._latest_at = -_OTHERS_LAST
         self.shared_until = 0.0
-        """Until when there is more than one caller."""
+        """The time until which there is more than one caller."""
         self.worked = 0.0
         """Seconds that the processor has worked; to ask for them takes longer than to ask for the time."""
         self._next_look = 0.0
@@ -241,7 +241,7 @@ class AdmissionQueue:
         self.pacer = Pacer()
 
     def counts(self) -> tuple[int, int]:
-        """How many requests run, and how many wait."""
+        """The numbers of requests that run, and that wait."""
         running = self.slots.taken
         return running, self.admitted.taken - running
 
@@ -250,7 +250,7 @@ class AdmissionQueue:
         return SessionSlot(self.sessions, holder) if self.sessions.try_acquire(holder) else None
 
     def usage(self) -> dict[str, Usage]:
-        """How much is taken of all that callers share, by what it is."""
+        """The usage of all limiters that callers share, by name."""
         shares = {
             "requests": self.admitted,
             "running": self.slots.slots,
@@ -285,7 +285,7 @@ class SessionSlot:
 
 
 RequestOfSession = tuple[Holder, bytes, RequestId]
-"""Of whom it is, in which session, and its id."""
+"""The holder, the session and the id of a request."""
 
 
 class RequestsOfSessions:
@@ -299,7 +299,7 @@ class RequestsOfSessions:
 
     def __init__(self) -> None:
         self._over: dict[RequestOfSession, asyncio.Event | None] = {}
-        """Of each, what is set when it is over, if somebody waits for that."""
+        """By request, an event that is set when it is over, if somebody waits for that."""
 
     def begin(self, of_whom: RequestOfSession) -> bool:
         """A request begins; False: another one has its id."""
@@ -345,7 +345,7 @@ class Gate:
         self._admission = admission or AdmissionQueue(limits)
         self._in_sessions = RequestsOfSessions()
         self._messages: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
-        """By holder and session: held while the session takes a message."""
+        """Locks by holder and session: held while the session takes a message."""
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":

@@ -30,7 +30,7 @@ class SharedStates:
             self._codec = AESGCMRequestStateCodec([key])
 
     def security(self, audience: str) -> RequestStateSecurity:
-        """For one app, by a name that is the same for all replicas."""
+        """The security of one app, by a name that is the same for all replicas."""
         return RequestStateSecurity(codec=self, audience=audience)
 
     def seal(self, payload: bytes) -> str:

@@ -99,7 +99,7 @@ class Conversation:
 
     @property
     def awaited(self) -> int:
-        """How many answers the client waits for."""
+        """The number of answers that the client waits for."""
         return len(self.open) - len(self._streams)
 
     def replay(self, request_id: RequestId) -> None:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 KEYRING, FILE = "keyring", "file"
 _SERVICE = "fastmcp-aggregator"
 _LEAST_PRIORITY = 1.0
-"""Of the library's keyrings: what is below keeps nothing, or keeps it as plain text."""
+"""The least priority of the library's keyrings: those below keep nothing, or plain text."""
 _TIMEOUT = 15.0
 """Seconds that a keyring has: some ask a person."""
 _BYTES = 32

@@ -37,7 +37,7 @@ _RUNNING_ON = ("since", "retry_in")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where it comes from, for one viewer."""
+    """The sources of the view, for one viewer."""
 
     viewer: Principal
     children: Mapping[str, Child]

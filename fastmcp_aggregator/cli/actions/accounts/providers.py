@@ -133,7 +133,7 @@ def _grants(provider: Provider) -> Sequence[str]:
 
 
 def _proofs(provider: Provider) -> Sequence[str]:
-    """How clients may prove what they are; for one that says nothing, any."""
+    """The authentication methods that clients may use; for a server that declares none, any."""
     said = provider.metadata.token_endpoint_auth_methods_supported if provider.metadata is not None else None
     return said or ("none", "client_secret_basic")
 

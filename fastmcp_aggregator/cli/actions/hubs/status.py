@@ -65,7 +65,7 @@ def _named(word: str | None) -> list[Status]:
 
 
 def _of_instance(options: argparse.Namespace) -> int | str:
-    """How an instance is that serves HTTP here; or what to say, if none does, or something else."""
+    """The status of an instance that serves HTTP here; or what to say, if none does, or something else."""
     options.url = HERE
     try:
         if options.watch:  # which would wait for one

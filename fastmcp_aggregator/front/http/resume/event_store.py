@@ -70,7 +70,7 @@ class ResumableRequest:
     stream: AnswerStream | None = None
     """On which it is answered."""
     deliver: DeliverEvent | None = None
-    """Where events go, if it has come back for them."""
+    """The receiver of events, if the client has come back for them."""
 
     @property
     def session_id(self) -> bytes:

@@ -73,7 +73,9 @@ class _Response:
 
 
 class _Refusal:
-    """In place of a response of the SDK's without events, after which a client would come back again and again."""
+    """A refusal in place of a response of the SDK's without events, after which a client would come back again and
+    again.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope = scope

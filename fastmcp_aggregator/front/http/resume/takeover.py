@@ -81,7 +81,7 @@ class SessionTakeover:
         self._ending: set[asyncio.Task[None]] = set()
         options.changes.end_sessions_with(options.group_id, self._end)
         self._under_way: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """By the session, and who asks for it: one who may not have it keeps nobody else from it."""
+        """Takeovers by session and caller: one who may not have the session keeps nobody else from it."""
         self._over: set[str] = set()
         """Sessions that have ended while they were being opened here."""
 
