@@ -174,7 +174,8 @@ class VirtualServer(FastMCP[None]):
         """Serve one client until it has left or `stop` is set, and what it has asked is answered."""
         server = sdk_server_of(self)
         serving = server.run(streams.read, streams.write, server.create_initialization_options())
-        await serve_until(stop, serving, starting, finish=partial(streams.finish, self._pipeline.in_flight))
+        finish = partial(streams.finish, self._pipeline.in_flight, self._backend.timings.drain_timeout)
+        await serve_until(stop, serving, starting, finish=finish)
 
     async def _until_ready(self, streams: StdioStreams, front: PipeFront | None, keep: Keep | None) -> None:
         """Wait until lists can be answered; then see to the early answers, the last ones and the next ones."""
@@ -283,6 +284,7 @@ class VirtualServer(FastMCP[None]):
                     unread=self._backend.admission.unread,
                     proxies=self.settings.trusted_proxies,
                     drain_wait=self.settings.drain_wait,
+                    drain_timeout=self._backend.timings.drain_timeout,
                 )
                 await serve_until(stop, serving, self._directory.ready())
 

@@ -1,4 +1,4 @@
-"""The times and counts of supervision, and the clock that they are measured with."""
+"""The times and counts of supervision and of the end, and the clock that they are measured with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fastmcp_aggregator.children.process.process import DEFAULT_GRACES
 from fastmcp_aggregator.children.process.start_slots import AT_ONCE, SLOT_TIMEOUT
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 
 _TICK = 1e-6
 """Seconds. A timer of asyncio's may end a nanosecond early, and sums of seconds are rounded."""
@@ -86,6 +87,9 @@ class Timings:
 
     session_idle: float = 600.0
     """How long without a request until an instance is closed whose client session has no visible end."""
+
+    drain_timeout: float = DRAIN_TIMEOUT
+    """How long requests in flight have to finish once the program is told to end."""
 
     def until(self, when: float) -> float:
         """Seconds until the clock says so; 0 where that is less than timers tell apart, and so could end too early."""

@@ -38,11 +38,14 @@ class SharedConnection(Protocol):
 
 
 class Connections:
-    def __init__(self, open_ones: FairShare, unread: FairShare, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, open_ones: FairShare, unread: FairShare, clock: Callable[[], float], *, head_bound: float = HEAD_BOUND
+    ) -> None:
         """`unread` is of bytes."""
         self._open = open_ones
         self._unread = unread
         self._clock = clock
+        self._head_bound = head_bound
         self._all: set[SharedConnection] = set()
         self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
         """Connections without a request, and since when, by address, the oldest first."""
@@ -116,7 +119,7 @@ class Connections:
             connection
             for of_address in self._waiting.values()
             for connection, since in of_address.items()
-            if now - since > HEAD_BOUND and connection not in self._slow
+            if now - since > self._head_bound and connection not in self._slow
         ]
         for connection, (since, unread, holder, size) in list(self._slow.items()):
             if now - since < READING_BOUND:

@@ -291,11 +291,11 @@ class InFlightCounter:
         if self._count == 0:
             self._idle.set()
 
-    async def close(self) -> None:
-        """Reject new requests from now on, and wait for those in flight, for DRAIN_TIMEOUT seconds at most."""
+    async def close(self, timeout: float) -> None:
+        """Reject new requests from now on, and wait for those in flight, for `timeout` seconds at most."""
         self.is_closing = True
         try:
-            await asyncio.wait_for(self._idle.wait(), DRAIN_TIMEOUT)
+            await asyncio.wait_for(self._idle.wait(), timeout)
         except TimeoutError:
             return
 

@@ -89,9 +89,9 @@ class StandInModule(ModuleType):
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred(libraries: tuple[Library, ...] = LIBRARIES) -> Iterator[None]:
     """Have imports meanwhile defer the libraries of which nothing is loaded."""
-    for library in LIBRARIES:
+    for library in libraries:
         if not any(name in sys.modules for name in library):
             sys.modules.update({name: StandInModule(library, name) for name in library})
     try:

@@ -56,6 +56,7 @@ class LocalHub:
         keep_for: KeepFor,
         idle: float,
         on_ending: Callable[[], None] = lambda: None,
+        greeting_timeout: float = _GREETING_TIMEOUT,
     ) -> None:
         """`idle` is for how many seconds it goes on without clients; `on_ending` is told when it begins to end."""
         self._app = app
@@ -64,6 +65,7 @@ class LocalHub:
         self._keep_for = keep_for
         self._idle = idle
         self._on_ending = on_ending
+        self._greeting_timeout = greeting_timeout
         self._began = time.monotonic()
         self._ending = asyncio.Event()
         self._why = "a signal has told it to"
@@ -154,7 +156,7 @@ class LocalHub:
 
     async def _meet(self, peer: socket.socket) -> None:
         try:
-            async with asyncio.timeout(_GREETING_TIMEOUT):
+            async with asyncio.timeout(self._greeting_timeout):
                 data, rest = await _first_line(peer)
             what, about = greeting.read(data)
             await self._serve(peer, what, about, rest)

@@ -28,12 +28,12 @@ _STEP = 16
 """Slices that are looked at in one step: about two milliseconds."""
 
 
-def has_too_many_parts(message: bytes, limit: int = PARTS_LIMIT) -> bool:
+def has_too_many_parts(message: bytes, limit: int = PARTS_LIMIT, *, at_once: int = _SLICE) -> bool:
     """True if a message would cost too much to parse. One with NULs (UTF-16 and UTF-32) does when it is long."""
-    return len(message) > limit and result_of(counting(message, limit))
+    return len(message) > limit and result_of(counting(message, limit, at_once))
 
 
-def counting(message: bytes, limit: int) -> Generator[None, None, bool]:
+def counting(message: bytes, limit: int, at_once: int = _SLICE) -> Generator[None, None, bool]:
     """`has_too_many_parts` in steps."""
     if len(message) <= limit:
         return False
@@ -42,7 +42,7 @@ def counting(message: bytes, limit: int) -> Generator[None, None, bool]:
     parts = texts = blocks = 0
     number = b""
     """The digits at the end of what was looked at, which may go on."""
-    for count, (outside, quotes) in enumerate(_slices(message)):
+    for count, (outside, quotes) in enumerate(_slices(message, at_once)):
         parts += count_parts(outside)
         texts += quotes
         number += outside
@@ -72,15 +72,15 @@ def count_parts(message: bytes) -> int:
     return len(message) - len(message.translate(None, b",[{"))  # a third of the time that counting takes
 
 
-def _slices(message: bytes) -> Iterator[tuple[bytes, int]]:
-    """The parts outside of strings, slice by slice, and how many quotes were there."""
+def _slices(message: bytes, size: int) -> Iterator[tuple[bytes, int]]:
+    """The parts outside of strings, slice by slice of so many bytes, and how many quotes were there."""
     start, is_text = 0, False
     while start < len(message):
         if is_text:
-            start = _near_the_end_of_text(message, start)
-        text = message[start : start + _SLICE]
+            start = _near_the_end_of_text(message, start, size)
+        text = message[start : start + size]
         if text.endswith(b"\\") and (len(text) - len(text.rstrip(b"\\"))) % 2:
-            text += message[start + _SLICE : start + _SLICE + 1]  # what is escaped
+            text += message[start + size : start + size + 1]  # what is escaped
         start += len(text)
         if b"\\" in text:  # to replace nothing takes as long as all the rest
             text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -89,11 +89,11 @@ def _slices(message: bytes) -> Iterator[tuple[bytes, int]]:
         is_text ^= len(cut) % 2 == 0
 
 
-def _near_the_end_of_text(message: bytes, start: int) -> int:
+def _near_the_end_of_text(message: bytes, start: int, size: int) -> int:
     """A place in the text that goes on at `start`, not behind its end, from which it can be read."""
     quote = message.find(b'"', start)
     if quote < 0:
         return len(message)
-    before = message[max(start, quote - _SLICE) : quote]
+    before = message[max(start, quote - size) : quote]
     plain = len(before.rstrip(b"\\"))
     return quote - len(before) + plain if plain else start

@@ -810,13 +810,20 @@ async def _(around: Around) -> None:
 
 
 @asynccontextmanager
-async def local_hub(around: Around) -> AsyncIterator[Path]:
+async def local_hub(around: Around, *, greeting_timeout: float = 5.0) -> AsyncIterator[Path]:
     path = around.folder / "hub.sock"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen()
     app = build_aggregator(config(a=lean()), strict=False)
-    hub = LocalHub(app, system.Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=60)
+    hub = LocalHub(
+        app,
+        system.Listener(listener),
+        HubAbout("1", "work", "c"),
+        keep_for=lambda *_: None,
+        idle=60,
+        greeting_timeout=greeting_timeout,
+    )
     running = asyncio.create_task(hub.run())
     try:
         yield path
@@ -840,8 +847,7 @@ async def answer_at(path: Path, *said: bytes) -> bytes:
 
 @cell("a local hub's socket", "missing")
 async def _(around: Around) -> None:
-    around.patch.setattr("fastmcp_aggregator.local_hub.hub._GREETING_TIMEOUT", 0.1)
-    async with local_hub(around) as path:
+    async with local_hub(around, greeting_timeout=0.1) as path:
         assert await answer_at(path) == b""
         assert await answer_at(path, b'{"hub": "client"') == b""
 

@@ -17,11 +17,12 @@ pytestmark = pytest.mark.process
 PROGRAM = (
     "import sys\n"
     "from fastmcp_aggregator import build_aggregator\n"
-    "from fastmcp_aggregator.concurrency import limiter\n"
-    "limiter.DRAIN_TIMEOUT = float(sys.argv[2])\n"
+    "from fastmcp_aggregator.children.timings import Timings\n"
     "tell = lambda url: print('listening on', url, file=sys.stderr, flush=True)\n"
     "options = {'transport': 'http', 'port': 0, 'on_listening': tell} if sys.argv[3:] else {}\n"
-    "build_aggregator(sys.argv[1]).run(**options)\n"
+    "app = build_aggregator(sys.argv[1])\n"
+    "app._backend.timings = Timings(drain_timeout=float(sys.argv[2]))\n"
+    "app.run(**options)\n"
 )
 
 

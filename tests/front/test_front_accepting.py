@@ -44,14 +44,25 @@ async def test_connections_that_come_while_the_program_is_busy_are_kept_for_it(t
 
 
 UNHURRIED = f"""
-import sys
-from fastmcp_aggregator.concurrency import connections
-from fastmcp_aggregator.front.http import server
-server._QUIET_BOUND = {PATIENCE}  # a busy machine takes its time to answer what is in flight
-connections.HEAD_BOUND = 1.5  # for so long, who is silent is waited for
-server._SWEEP_INTERVAL = 0.1
-from fastmcp_aggregator.__main__ import main
-sys.exit(main())
+import asyncio, signal, sys
+from fastmcp_aggregator import build_aggregator
+from fastmcp_aggregator.access.listening import listening_socket
+from fastmcp_aggregator.front.http.server import HttpTimings, serve_http
+
+async def main():
+    app = build_aggregator(sys.argv[1])
+    timings = HttpTimings(
+        quiet_bound={PATIENCE},  # a busy machine takes its time to answer what is in flight
+        head_bound=1.5,  # for so long, who is silent is waited for
+        sweep_interval=0.1,
+    )
+    stop, tell = asyncio.Event(), lambda: print("serving on", file=sys.stderr, flush=True)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    with listening_socket("127.0.0.1", int(sys.argv[2])) as listener:
+        times = dict(drain_wait=float(sys.argv[3]), timings=timings)
+        await serve_http(app.http_app(path="/mcp"), listener, stop, on_listening=tell, **times)
+
+asyncio.run(main())
 """
 
 
@@ -64,7 +75,7 @@ async def test_no_connection_that_was_accepted_is_reset_at_the_end(
     """Not even one that stands in the queue of the system: who connects is answered, or refused at once."""
     port, document = free_port(), tmp_path / "mcp.json"
     document.write_text(json.dumps(config(a=lean())))
-    command = [sys.executable, "-c", UNHURRIED, str(document), "--transport", "http", "--port", str(port)]
+    command = [sys.executable, "-c", UNHURRIED, str(document), str(port), drain_wait]
 
     async def call_until_refused() -> set[bytes]:
         statuses = set()
@@ -77,8 +88,7 @@ async def test_no_connection_that_was_accepted_is_reset_at_the_end(
             statuses.add((await reader.readline())[:12])
             writer.close()
 
-    environment = {**os.environ, "FASTMCP_AGGREGATOR_DRAIN_WAIT": drain_wait}
-    async with running(*command, handshake=False, env=environment) as server:
+    async with running(*command, handshake=False) as server:
         await server.said("serving on")
         silent, _ = await asyncio.open_connection("127.0.0.1", port)
         clients = [asyncio.create_task(call_until_refused()) for _ in range(20)]

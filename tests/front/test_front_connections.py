@@ -17,14 +17,13 @@ from support.memory import build_aggregator
 from support.serving import Served, served
 
 from fastmcp_aggregator.access.listening import listening_socket, url_of
-from fastmcp_aggregator.concurrency import connections
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.front.http import server
 from fastmcp_aggregator.front.http.gate import CONNECTION
-from fastmcp_aggregator.front.http.server import serve_http
+from fastmcp_aggregator.front.http.server import HttpTimings, serve_http
 from fastmcp_aggregator.settings.model import load_settings
 
 HALF_A_HEAD = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: "
+IMPATIENT = HttpTimings(head_bound=0.5, sweep_interval=0.01)
 GOT_LARGE = 8 * 1024**2
 
 
@@ -44,10 +43,8 @@ async def health(front: Served, address: str = "127.0.0.1") -> bytes:
         writer.close()
 
 
-async def test_a_connection_without_another_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
-    monkeypatch.setattr(server, "_SWEEP_INTERVAL", 0.01)
-    async with served(build_aggregator(config())) as front:
+async def test_a_connection_without_another_request_is_closed() -> None:
+    async with served(build_aggregator(config()), timings=IMPATIENT) as front:
         reader, writer = await connect(front)
         for _ in range(2):
             writer.write(f"GET /health HTTP/1.1\r\nHost: {front.origin[7:]}\r\n\r\n".encode())
@@ -58,11 +55,9 @@ async def test_a_connection_without_another_request_is_closed(monkeypatch: pytes
         writer.close()
 
 
-async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_BOUND", 0.5)
-    monkeypatch.setattr(server, "_SWEEP_INTERVAL", 0.01)
+async def test_a_head_that_is_not_ended_ends_its_connection_and_no_other() -> None:
     app = build_aggregator(config(a=lean()))
-    async with served(app) as front, front.browser() as http:
+    async with served(app, timings=IMPATIENT) as front, front.browser() as http:
         holding = asyncio.create_task(http.post("/mcp/tools/call", json={"name": "a:hold"}))
         await until(lambda: app.health()["a"].in_flight)
         silent = [await connect(front), await connect(front)]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from support.harness import config, lean, running
 
-from fastmcp_aggregator.early import deferred_imports
 from fastmcp_aggregator.early.deferred_imports import LIBRARIES, StandIn, StandInModule, deferred
 
 LIBRARY = ("rare", "rarer")
@@ -71,7 +70,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, source in sources.items():
         (tmp_path / f"{name}.py").write_text(dedent(source))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(deferred_imports, "LIBRARIES", (LIBRARY,))
     yield
     for name in sources:
         sys.modules.pop(name, None)
@@ -79,7 +77,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def user(library: None) -> Any:
-    with deferred():
+    with deferred((LIBRARY,)):
         import user  # type: ignore[import-not-found]
 
         assert not is_loaded()
@@ -138,7 +136,7 @@ def test_what_is_used_while_it_is_imported_is_not_deferred_nor_is_anything_after
 def test_what_is_loaded_is_not_deferred(library: None) -> None:
     import rarer  # type: ignore[import-not-found]
 
-    with deferred():
+    with deferred((LIBRARY,)):
         import user
     assert user.rarer is rarer
     assert not isinstance(user.make, StandIn)

@@ -11,7 +11,6 @@ from support.serving import served
 
 from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.front.wire.errors import too_many_parts
-from fastmcp_aggregator.protocol import parts
 from fastmcp_aggregator.protocol.parts import PARTS_LIMIT, has_too_many_parts
 
 MANY: dict[str, Any] = {
@@ -58,11 +57,10 @@ def test_what_is_long_and_has_few_parts_is_not_refused(arguments: Any) -> None:
 @pytest.mark.parametrize(
     "text", ['"\\\\",[1]', '"\\"",{"a":[2]}', 'x"y,\\\\\\"[,"[3],', "[4,5" + "6" * 200, '"a' + "\\" * 130 + '",[7]']
 )
-def test_where_a_slice_ends_does_not_matter(text: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_slice_ends_does_not_matter(text: str, size: int) -> None:
     message = (text * 20).encode()
     least = next(limit for limit in range(1000) if not has_too_many_parts(message, limit))
-    monkeypatch.setattr(parts, "_SLICE", size)
-    assert [has_too_many_parts(message, limit) for limit in (least - 1, least)] == [True, False]
+    assert [has_too_many_parts(message, limit, at_once=size) for limit in (least - 1, least)] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from support.wire_events import Event, EventClient, event_client
 
 import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.front.http.resume import event_store
+from fastmcp_aggregator.front.http.resume.event_store import KeptEvents
 
 PROGRESS = "notifications/progress"
 IN_TWO_PARTS = [{"progress": [1]}, {"wait": "gate"}, {"progress": [2]}]
@@ -55,13 +55,17 @@ class Place:
 
 @asynccontextmanager
 async def place_with(
-    *, version: str = "2025-11-25", build: Callable[..., Aggregator] = build_aggregator, **settings: Any
+    *,
+    version: str = "2025-11-25",
+    build: Callable[..., Aggregator] = build_aggregator,
+    events: KeptEvents | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Place]:
     settings = {"reconnect_wait": 3600, **settings}
     async with (
         build(config(a=talking()), **settings) as app,
         connected(app) as other,
-        served(app) as front,
+        served(app, event_store=events) as front,
         event_client(front.url, version=version) as client,
     ):
         yield Place(app, front.url, client, other)
@@ -189,11 +193,8 @@ async def test_a_session_that_is_ended_ends_its_call_though_its_client_was_away_
             assert response.status == 404
 
 
-async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_come_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(event_store, "_ANSWER_BOUND", 0.05)
-    async with place_with() as place:
+async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_come_back() -> None:
+    async with place_with(events=KeptEvents(3600, answer_bound=0.05)) as place:
         async with place.client.call("a:hold") as response:
             first = await response.next()
             await place.is_called()
@@ -203,17 +204,14 @@ async def test_a_session_that_is_ended_ends_the_response_of_a_client_that_had_co
             assert await response.rest() == []
 
 
-async def test_nothing_is_kept_once_the_time_to_come_back_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_store, "_SWEEP_PAUSE", 0.01)
+async def test_nothing_is_kept_once_the_time_to_come_back_is_over() -> None:
+    events = KeptEvents(0.05, sweep_pause=0.01)
     async with (
         build_aggregator(config(a=talking()), reconnect_wait=0.05, resumable="always") as app,
-        served(app) as front,
+        served(app, event_store=events) as front,
         event_client(front.url) as client,
         event_client(front.url) as other,
     ):
-        [events] = {
-            middleware.kwargs["events"] for middleware in front.asgi.user_middleware if "events" in middleware.kwargs
-        }
         async with client.listen() as stream, other.call("a:hold") as dropped:
             await dropped.next()
             async with client.call("a:add_tool", name="more") as response:

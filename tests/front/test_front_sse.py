@@ -34,6 +34,13 @@ def hub(**options: Any) -> Aggregator:
     return build_aggregator(config(a=lean()), groups=GROUPS, **options)
 
 
+def with_bounds(app: Aggregator, **bounds: Any) -> Any:
+    """The ASGI app, in which the two endpoints have these."""
+    asgi = app.http_app(path="/mcp")
+    asgi.router.routes[:0] = sse.sse_routes(app, "/mcp", app.policies, "default", **bounds)
+    return asgi
+
+
 async def until_idle(app: Aggregator) -> None:
     """Wait until no request has a place at the gate."""
     await until(lambda: app._backend.admission.counts() == (0, 0))
@@ -238,9 +245,8 @@ async def test_each_caller_has_its_rate() -> None:
         assert await two.call("a:echo")
 
 
-async def test_a_session_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "DEFAULT_MAX_SESSIONS", 1)
-    async with served(hub()) as front:
+async def test_a_session_too_many_is_refused() -> None:
+    async with served(with_bounds(hub(), most_sessions=1)) as front:
         client = await front.connect_sse()
         assert (await client.http.get(front.url + "/sse")).status_code == 503
         await client.close()
@@ -256,10 +262,9 @@ async def opens(client: SseClient) -> bool:
     return bool(client.endpoint)
 
 
-async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "SEND_BOUND", 0.2)
+async def test_a_client_that_does_not_read_is_left() -> None:
     app = hub(max_response_size_mb=32)
-    async with served(app) as front:
+    async with served(with_bounds(app, send_timeout=0.2)) as front:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.setblocking(False)

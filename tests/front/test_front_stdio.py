@@ -196,9 +196,7 @@ async def test_everything_that_was_asked_before_stdin_closed_is_answered(tail: b
 
 
 async def test_a_listen_stream_and_a_cancelled_call_do_not_hold_up_the_end() -> None:
-    extra = "from fastmcp_aggregator.front.stdio import conversation\nconversation.DRAIN_TIMEOUT = 3600.0\n"
-    extra += "from fastmcp_aggregator.concurrency import limiter\nlimiter.DRAIN_TIMEOUT = 3600.0"
-    async with served(config(a=lean()), extra=extra, modern=True) as server:
+    async with served(config(a=lean()), modern=True) as server:
         server.client.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         await server.client.heard("notifications/subscriptions/acknowledged")
         request_id, _ = server.client.begin("tools/call", {"name": "a:hold"})

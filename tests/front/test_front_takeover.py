@@ -13,7 +13,6 @@ from support.harness import PATIENCE, config, lean, until
 from support.two_replicas import post, replicas, session_of
 from support.wire import LEGACY
 
-from fastmcp_aggregator.front.http.resume import kept_sessions
 from fastmcp_aggregator.front.http.resume.kept_sessions import SESSION_LIFETIME, KeptSessions, SessionState
 from fastmcp_aggregator.oauth.vault.vault import FileVault
 from fastmcp_aggregator.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
@@ -82,12 +81,9 @@ async def test_what_was_kept_of_an_ended_session_opens_it_no_more_when_somebody_
             assert (await post(front, session)).status_code == 404
 
 
-async def test_of_ended_sessions_so_many_are_remembered_for_as_long_as_they_could_be_put_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(kept_sessions, "_MOST_ENDED_SESSIONS", 3)
+async def test_of_ended_sessions_so_many_are_remembered_for_as_long_as_they_could_be_put_back() -> None:
     now = 0.0
-    kept = KeptSessions(FileVault(Path()), "default", lambda: now)
+    kept = KeptSessions(FileVault(Path()), "default", lambda: now, most_ended=3)
     for session in "abca":
         kept.ended(session)
     assert list(kept._ended) == ["b", "c", "a"]
@@ -200,12 +196,9 @@ def test_an_address_is_kept_once_until_it_is_given_up() -> None:
     assert state.after(UNSUBSCRIBE.name, {"uri": "a:b"}).subscriptions == ()
 
 
-async def test_a_change_of_a_session_that_others_keep_locked_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(kept_sessions, "_TIMEOUT", 0.01)
+async def test_a_change_of_a_session_that_others_keep_locked_is_given_up(tmp_path: Path) -> None:
     vault = FileVault(tmp_path)
-    kept = KeptSessions(vault, "default")
+    kept = KeptSessions(vault, "default", timeout=0.01)
     await kept.keep("a", SessionState(None, {}))
     async with vault.locked("session", "default a"):
         await asyncio.wait_for(kept.change("a", None, SUBSCRIBE.name, {"uri": NOTE}), PATIENCE)

@@ -19,7 +19,7 @@ from support.harness import PATIENCE, config, lean, talking, until
 from fastmcp_aggregator import Aggregator, build_aggregator
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.systems import system
-from fastmcp_aggregator.concurrency import limiter
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.local_hub.hub import LocalHub
 from fastmcp_aggregator.local_hub.report import HubAbout
 
@@ -84,7 +84,12 @@ class Hub:
 
 @asynccontextmanager
 async def hub(
-    tmp_path: Path, idle: float = 60.0, why: str = "", entry: dict[str, Any] | None = None, **options: Any
+    tmp_path: Path,
+    idle: float = 60.0,
+    why: str = "",
+    entry: dict[str, Any] | None = None,
+    greeting_timeout: float = 5.0,
+    **options: Any,
 ) -> AsyncIterator[Hub]:
     """A hub with one server, `a`."""
     app = build_aggregator(config(a=entry or lean()), strict=False, **options)
@@ -92,7 +97,14 @@ async def hub(
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     listener.listen()
-    served = LocalHub(app, system.Listener(listener), HubAbout("1", "work", "c"), keep_for=lambda *_: None, idle=idle)
+    served = LocalHub(
+        app,
+        system.Listener(listener),
+        HubAbout("1", "work", "c"),
+        keep_for=lambda *_: None,
+        idle=idle,
+        greeting_timeout=greeting_timeout,
+    )
     running = asyncio.create_task(served.run())
     try:
         yield Hub(app, path, served)
@@ -211,11 +223,9 @@ async def test_clients_are_told_that_the_hub_ends_after_their_answers(tmp_path: 
 
 
 @pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "full path"])
-async def test_a_call_that_the_end_of_the_hub_does_not_wait_for_is_answered_so(
-    fast_path: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limiter, "DRAIN_TIMEOUT", 0.1)
+async def test_a_call_that_the_end_of_the_hub_does_not_wait_for_is_answered_so(fast_path: bool, tmp_path: Path) -> None:
     async with hub(tmp_path, fast_path=fast_path) as here:
+        here.app._backend.timings = Timings(drain_timeout=0.1)
         peer = await here.client()
         await peer.request("tools/call", name="a:echo", arguments={})
         peer.send(id="7", method="tools/call", params={"name": "a:hold", "arguments": {}})

@@ -110,9 +110,8 @@ async def test_no_line_of_a_server_looks_like_the_hubs(tmp_path: Path, what: str
                     break
 
 
-async def test_those_who_connect_and_say_nothing_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.local_hub.hub._GREETING_TIMEOUT", 1.0)
-    async with hub(tmp_path) as here:
+async def test_those_who_connect_and_say_nothing_are_closed(tmp_path: Path) -> None:
+    async with hub(tmp_path, greeting_timeout=1.0) as here:
         silent = [await asyncio.open_unix_connection(str(here.path)) for _ in range(100)]
         for _, writer in silent[::2]:
             writer.write(b'{"hub":"cli')

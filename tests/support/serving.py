@@ -12,8 +12,7 @@ import httpx2
 import uvicorn.server
 
 from fastmcp_aggregator.access.listening import listening_socket, url_of
-from fastmcp_aggregator.front.http import server as http_server
-from fastmcp_aggregator.front.http.server import serve_http
+from fastmcp_aggregator.front.http.server import HttpTimings, serve_http
 from support.connections import OneConnectionEach
 from support.wire import PATIENCE
 from support.wire_http import HttpClient
@@ -31,8 +30,8 @@ class _Asyncio:
 
 
 uvicorn.server.asyncio = _Asyncio()  # type: ignore[assignment]
-# And at its end, three looks whether somebody has just connected take 3 ms, and not 15.
-http_server._LOOK_INTERVAL = 0.001
+QUICK = HttpTimings(look_interval=0.001)
+"""At the end, three looks whether somebody has just connected take 3 ms, and not 15."""
 
 
 class Served:
@@ -94,7 +93,12 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    app: Any, *, listener: socket.socket | None = None, drain_wait: float = 0.0, **options: Any
+    app: Any,
+    *,
+    listener: socket.socket | None = None,
+    drain_wait: float = 0.0,
+    timings: HttpTimings = QUICK,
+    **options: Any,
 ) -> AsyncIterator[Served]:
     """Serve a server with these options of its `http_app`, or an ASGI app. An app that must know its origin before
     it is made is given the `listener` that the origin is of.
@@ -104,8 +108,8 @@ async def served(
     shares = {} if backend is None else {"open_ones": backend.admission.connections, "unread": backend.admission.unread}
     stop, listening = asyncio.Event(), asyncio.Event()
     with listener or listening_socket("127.0.0.1", 0) as listener:
-        serving = serve_http(asgi, listener, stop, on_listening=listening.set, drain_wait=drain_wait, **shares)
-        server = asyncio.create_task(serving)
+        times: Any = {"drain_wait": drain_wait, "timings": timings}
+        server = asyncio.create_task(serve_http(asgi, listener, stop, on_listening=listening.set, **times, **shares))
         try:
             ready = asyncio.create_task(listening.wait())
             await asyncio.wait({ready, server}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)

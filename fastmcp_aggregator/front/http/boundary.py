@@ -30,8 +30,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fastmcp_aggregator.concurrency import limiter
-from fastmcp_aggregator.concurrency.limiter import Holder
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT, Holder
 from fastmcp_aggregator.front.http.connection import WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
 from fastmcp_aggregator.front.http.gate import (
@@ -135,10 +134,10 @@ class Drain:
         """Wait until nothing is being answered that finishes by itself."""
         await self._idle.wait()
 
-    async def close(self) -> None:
-        """Take no new requests, let those in flight finish within a bound, and cancel the others."""
+    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Take no new requests, let those in flight finish for so many seconds, and cancel the others."""
         self._is_leaving = self._is_closing = True
-        with anyio.move_on_after(limiter.DRAIN_TIMEOUT):
+        with anyio.move_on_after(timeout):
             await self._idle.wait()
         self._is_over = True
         for answering in self._answering:

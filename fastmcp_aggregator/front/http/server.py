@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,8 +27,8 @@ from starlette.types import ASGIApp
 
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
 from fastmcp_aggregator.concurrency.arrivals import Arrivals
-from fastmcp_aggregator.concurrency.connections import Connections
-from fastmcp_aggregator.concurrency.limiter import FairShare, Holder
+from fastmcp_aggregator.concurrency.connections import HEAD_BOUND, Connections
+from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT, FairShare, Holder
 from fastmcp_aggregator.file_descriptors import shortage
 from fastmcp_aggregator.front.http.boundary import Drain
 from fastmcp_aggregator.front.http.client_connection import NO_ROOM, ClientConnection, Reads, WholeResponses
@@ -37,12 +38,27 @@ _BACKLOG = 2048
 _CLOSE_BOUND = 2
 """Seconds that connections have to close once the last request is answered."""
 
-_SWEEP_INTERVAL = 1.0
+
+@dataclass(frozen=True, slots=True)
+class HttpTimings:
+    """In seconds."""
+
+    head_bound: float = HEAD_BOUND
+    """How long a connection may be without a request."""
+    sweep_interval: float = 1.0
+    """The time between two looks at what connections are overdue."""
+    quiet_bound: float = 0.5
+    """How long requests have to finish before others are refused, while nobody else can connect."""
+    look_interval: float = 0.005
+    """The time between two looks whether somebody has just connected, at the end."""
 
 
-async def _sweep(connections: Connections) -> None:
+DEFAULT_TIMINGS = HttpTimings()
+
+
+async def _sweep(connections: Connections, interval: float) -> None:
     while True:
-        await asyncio.sleep(_SWEEP_INTERVAL)
+        await asyncio.sleep(interval)
         connections.end_overdue()
 
 
@@ -109,15 +125,19 @@ async def serve_http(
     unread: FairShare | None = None,
     proxies: Collection[str] = (),
     drain_wait: float = 0.0,
+    drain_timeout: float = DRAIN_TIMEOUT,
+    timings: HttpTimings = DEFAULT_TIMINGS,
 ) -> None:
-    """Serve an ASGI app until `stop` is set; requests in flight may finish then, streams that only listen are ended.
+    """Serve an ASGI app until `stop` is set; requests in flight have `drain_timeout` seconds to finish then, streams
+    that only listen are ended.
 
     For `drain_wait` seconds after that all else is as before, but for the answer to whether it is ready.
     `open_ones` and `unread` bound connections, and the bytes that their clients do not read; `proxies` are the
     addresses and networks of those that are believed.
     """
     drain = Drain(app)
-    connections = Connections(open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH), time.monotonic)
+    shares = open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH)
+    connections = Connections(*shares, time.monotonic, head_bound=timings.head_bound)
     address_of = partial(_address_of, proxies=proxies)
     arrivals = Arrivals(listener, connections, address_of, NO_ROOM)
     config = uvicorn.Config(
@@ -145,16 +165,16 @@ async def serve_http(
     AppStatus.should_exit = False
     serving = asyncio.create_task(server.serve([listener]), name="http")
     stopping = asyncio.create_task(stop.wait())
-    sweeping = asyncio.create_task(_sweep(connections), name="connections")
+    sweeping = asyncio.create_task(_sweep(connections, timings.sweep_interval), name="connections")
     try:
         with reporting_shortage(), few_warnings():
             await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 if drain_wait:
                     await drain.leave(drain_wait)
-                    await _end_quietly(server, listener, connections, drain)
-                await drain.close()
-                await _accept_last(server, listener, connections)
+                    await _end_quietly(server, listener, connections, drain, timings)
+                await drain.close(drain_timeout)
+                await _accept_last(server, listener, connections, timings)
     finally:
         stopping.cancel()
         sweeping.cancel()
@@ -174,7 +194,6 @@ def _address_of(host: str, proxies: Collection[str]) -> Holder:
 _LAST_BOUND = 1.0
 """Seconds that the last connections have to be accepted, and to send their first request."""
 _EMPTY_LOOKS = 3
-_LOOK_INTERVAL = 0.005
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _DROP_SYN = b"".join(
     struct.pack("HBBI", *instruction)
@@ -187,18 +206,17 @@ _DROP_SYN = b"".join(
 )
 """A classic BPF program: packets that begin a connection are dropped, and all others pass."""
 
-_QUIET_BOUND = 0.5
-"""Seconds that requests have to finish before others are refused, while nobody else can connect."""
 
-
-async def _end_quietly(server: _Server, listener: socket.socket, connections: Connections, drain: Drain) -> None:
+async def _end_quietly(
+    server: _Server, listener: socket.socket, connections: Connections, drain: Drain, timings: HttpTimings
+) -> None:
     """Let nobody else connect, and serve who has, until all is answered; if that takes too long, let others connect
     again, who are refused then.
     """
     with _refusing(listener):
         try:
-            async with asyncio.timeout(_QUIET_BOUND):
-                await _accept_queue(listener, connections)
+            async with asyncio.timeout(timings.quiet_bound):
+                await _accept_queue(listener, connections, timings.look_interval)
                 await drain.until_idle()
         except TimeoutError:
             return
@@ -206,23 +224,25 @@ async def _end_quietly(server: _Server, listener: socket.socket, connections: Co
         server.close_listeners()
 
 
-async def _accept_last(server: _Server, listener: socket.socket, connections: Connections) -> None:
+async def _accept_last(
+    server: _Server, listener: socket.socket, connections: Connections, timings: HttpTimings
+) -> None:
     """Let nobody else connect, and wait until who has connected is accepted and has sent a request, within a bound."""
     if listener.fileno() >= 0:
         with _refusing(listener):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_BOUND):
-                    await _accept_queue(listener, connections)
+                    await _accept_queue(listener, connections, timings.look_interval)
             server.close_listeners()
 
 
-async def _accept_queue(listener: socket.socket, connections: Connections) -> None:
+async def _accept_queue(listener: socket.socket, connections: Connections, look_interval: float) -> None:
     """Wait until who has connected is accepted and has sent a request. asyncio takes some turns to tell of one that it
     has accepted, so nobody may be there for two looks.
     """
     empty_looks = 0
     while empty_looks < _EMPTY_LOOKS:
-        await asyncio.sleep(_LOOK_INTERVAL)
+        await asyncio.sleep(look_interval)
         is_empty = not connections.unasked and not select.select([listener], [], [], 0)[0]
         empty_looks = empty_looks + 1 if is_empty else 0
 

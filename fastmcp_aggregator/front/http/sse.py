@@ -44,14 +44,23 @@ from fastmcp_aggregator.policies.stack import Policies
 
 logger = logging.getLogger(__name__)
 
-SEND_BOUND = 60.0
-"""Seconds that a client has to take what it is sent; one that does not has left."""
+_SEND_TIMEOUT = 60.0
 
 
-def sse_routes(app: FastMCP[Any], path: str, policies: Policies, group_id: str) -> list[Route]:
-    """The two endpoints of the app of a group, whose MCP endpoint is at `path`."""
+def sse_routes(
+    app: FastMCP[Any],
+    path: str,
+    policies: Policies,
+    group_id: str,
+    *,
+    most_sessions: int = DEFAULT_MAX_SESSIONS,
+    send_timeout: float = _SEND_TIMEOUT,
+) -> list[Route]:
+    """The two endpoints of the app of a group, whose MCP endpoint is at `path`. A client that does not take what it is
+    sent for `send_timeout` seconds has left.
+    """
     base = path.rstrip("/")
-    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", policies, group_id)
+    sessions = _Sessions(sdk_server_of(app), f"{base}/messages", policies, group_id, most_sessions, send_timeout)
     return [
         without_head(guarded_route(f"{base}/sse", sessions.opened, app.auth)),
         guarded_route(f"{base}/messages", sessions.posted, app.auth, methods=["POST"]),
@@ -134,7 +143,11 @@ class _Session:
 class _Sessions:
     """The sessions of one app. They live in the requests that opened their streams."""
 
-    def __init__(self, server: Server[Any], endpoint: str, policies: Policies, group_id: str) -> None:
+    def __init__(
+        self, server: Server[Any], endpoint: str, policies: Policies, group_id: str, most: int, send_timeout: float
+    ) -> None:
+        self._most = most
+        self._send_timeout = send_timeout
         self._server = server
         self._policies = policies
         self._group_id = group_id
@@ -142,7 +155,7 @@ class _Sessions:
         self._by_id: dict[str, _Session] = {}
 
     async def opened(self, _: Request) -> Response:
-        if len(self._by_id) >= DEFAULT_MAX_SESSIONS:
+        if len(self._by_id) >= self._most:
             return PlainTextResponse("too many open sessions", 503, {"Retry-After": RETRY_AFTER})
         return _Stream(self.serve)
 
@@ -171,7 +184,7 @@ class _Sessions:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._serve, session)
                 with suppress(SendTimeoutError):
-                    await EventSourceResponse(events, send_timeout=SEND_BOUND)(scope, receive, send)
+                    await EventSourceResponse(events, send_timeout=self._send_timeout)(scope, receive, send)
                 session.close()
         finally:
             del self._by_id[session.id]

@@ -25,7 +25,6 @@ from mcp_types import (
     RequestId,
 )
 
-from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT
 from fastmcp_aggregator.front.wire.errors import cut_off, id_in_use
 from fastmcp_aggregator.message_streams import LineWriter, MessageWriter, read_message
 from fastmcp_aggregator.protocol.methods import CANCELLED, LISTEN
@@ -147,10 +146,10 @@ class Conversation:
         if self.client_left and not self.awaited and not self._has_more():
             self._over.set()
 
-    async def over(self) -> None:
-        """Wait until the client has left and everything that it had asked is answered, within a bound."""
+    async def over(self, timeout: float) -> None:
+        """Wait until the client has left and all that it had asked is answered, for `timeout` seconds at most."""
         try:
-            await asyncio.wait_for(self._over.wait(), DRAIN_TIMEOUT)
+            await asyncio.wait_for(self._over.wait(), timeout)
         except TimeoutError:
             return
 

@@ -62,14 +62,14 @@ class StdioStreams:
     listed: Mapping[str, str] = field(default_factory=dict)
     """Digests of the lists that the client has got already, by method."""
 
-    async def finish(self, in_flight: InFlightCounter) -> None:
+    async def finish(self, in_flight: InFlightCounter, timeout: float) -> None:
         """Let what is open be answered: all of it, if the client has left, or what is in flight if we are to end.
 
-        What is not answered in time is cut off. Nothing is answered to a client that does not read.
+        What is not answered within `timeout` seconds is cut off. Nothing is answered to a client that does not read.
         """
-        ends = [] if self.conversation is None else [asyncio.ensure_future(self.conversation.over())]
+        ends = [] if self.conversation is None else [asyncio.ensure_future(self.conversation.over(timeout))]
         if self.conversation is None or not self.conversation.client_left:
-            ends.append(asyncio.ensure_future(in_flight.close()))
+            ends.append(asyncio.ensure_future(in_flight.close(timeout)))
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()

@@ -118,9 +118,10 @@ class EventLog:
 class AnswerStream(EventLog):
     """The events of one request of the session with this id."""
 
-    def __init__(self, kind: str, stream_id: str, session_id: bytes) -> None:
+    def __init__(self, kind: str, stream_id: str, session_id: bytes, answer_bound: float = _ANSWER_BOUND) -> None:
         super().__init__(kind, stream_id)
         self.session_id = session_id
+        self._answer_bound = answer_bound
         self.is_answered = False
         self.is_over = False
         """True once the work on the request is over."""
@@ -165,7 +166,7 @@ class AnswerStream(EventLog):
                     for number, data in events:
                         await deliver(self.id_of(number), data)
                         last = number
-                elif self.is_answered or not await self._changes(_ANSWER_BOUND if self.is_over else math.inf):
+                elif self.is_answered or not await self._changes(self._answer_bound if self.is_over else math.inf):
                     return
         finally:
             self.leave()
@@ -204,9 +205,10 @@ class AnswerStream(EventLog):
 class EventLogs:
     """All logs. One that is no longer in use is kept for `keep` seconds, unless others need its room."""
 
-    def __init__(self, keep: float, limit: int = EVENTS_SIZE_LIMIT) -> None:
+    def __init__(self, keep: float, limit: int = EVENTS_SIZE_LIMIT, *, sweep_pause: float = _SWEEP_PAUSE) -> None:
         self._keep = keep
         self._limit = limit
+        self._sweep_pause = sweep_pause
         self._size = 0
         self._by_stream: dict[str, EventLog] = {}
         self._by_name: dict[str, EventLog] = {}
@@ -264,7 +266,7 @@ class EventLogs:
         now = loop.time()
         while self._expiries and (left := next(iter(self._expiries.values())) - now) <= 0:
             self._forget_oldest()
-        self._sweeping = loop.call_later(max(left, _SWEEP_PAUSE), self._sweep, loop) if self._expiries else None
+        self._sweeping = loop.call_later(max(left, self._sweep_pause), self._sweep, loop) if self._expiries else None
 
     def _forget_oldest(self) -> None:
         name, _ = self._expiries.popitem(last=False)
@@ -277,8 +279,9 @@ class EventLogs:
 class KeptEvents(EventStore):
     """Keeps events for `keep` seconds from when their request is over, or, of no request, from when they came."""
 
-    def __init__(self, keep: float) -> None:
-        self.logs = EventLogs(keep)
+    def __init__(self, keep: float, *, answer_bound: float = _ANSWER_BOUND, sweep_pause: float = _SWEEP_PAUSE) -> None:
+        self.logs = EventLogs(keep, sweep_pause=sweep_pause)
+        self._answer_bound = answer_bound
 
     def find(self, event_id: str, session_id: bytes) -> tuple[EventLog, int] | None:
         """The stream that a client of this session has asked for, and the number of the last event it has had."""
@@ -321,7 +324,7 @@ class KeptEvents(EventStore):
             self.logs.retire(log)
             return log.mark()
         session_id = resumable.session_id
-        resumable.stream = stream = AnswerStream(_ANSWER, stream_id, session_id)
+        resumable.stream = stream = AnswerStream(_ANSWER, stream_id, session_id, self._answer_bound)
         first = stream.mark()
         self.logs.open(stream)
         return first

@@ -58,10 +58,20 @@ class KeptSessions:
     Whoever can write to what replicas share can put back there what they have seen. So ends are remembered here, too.
     """
 
-    def __init__(self, vault: Vault, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        vault: Vault,
+        group_id: str,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        timeout: float = _TIMEOUT,
+        most_ended: int = _MOST_ENDED_SESSIONS,
+    ) -> None:
         self._vault = vault
         self._group_id = group_id
         self._clock = clock
+        self._timeout = timeout
+        self._most_ended = most_ended
         self._ended: dict[str, float] = {}
         """When which sessions ended, in this order; what was kept of them may be put back for as long as it counts."""
 
@@ -84,7 +94,7 @@ class KeptSessions:
     async def change(self, session_id: str, owner: Mapping[str, Any] | None, method: str, params: Any) -> None:
         """Keep what one of the requests in `CHANGES` has changed, if the session is kept and is this owner's."""
         with suppress(VaultError, TimeoutError):
-            async with asyncio.timeout(_TIMEOUT), self._vault.locked(_KIND, self._name(session_id)):
+            async with asyncio.timeout(self._timeout), self._vault.locked(_KIND, self._name(session_id)):
                 state = await self.read(session_id)
                 if state is not None and state.owner == owner:
                     await self.keep(session_id, state.after(method, params))
@@ -95,7 +105,7 @@ class KeptSessions:
         self._ended.pop(session_id, None)
         self._ended[session_id] = now
         oldest = next(iter(self._ended))
-        while len(self._ended) > _MOST_ENDED_SESSIONS or self._ended[oldest] < now - SESSION_LIFETIME:
+        while len(self._ended) > self._most_ended or self._ended[oldest] < now - SESSION_LIFETIME:
             del self._ended[oldest]
             oldest = next(iter(self._ended))
 
