@@ -317,7 +317,7 @@ def _read_on(descriptor: int) -> Iterator[None]:
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hubs_status, hubs_restart):
-        monkeypatch.setattr(module, "running_hubs", list)
+        monkeypatch.setattr(module, "running_hubs", lambda *_: [])
         monkeypatch.setattr(module, "HERE", f"http://127.0.0.1:{free_port()}")
 
 
@@ -363,7 +363,7 @@ def test_another_program_that_serves_http_here_does_not_hide_that_no_hub_runs(
 async def test_an_instance_here_is_shown_and_watched_if_no_hub_runs(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hubs_status, "running_hubs", list)
+    monkeypatch.setattr(hubs_status, "running_hubs", lambda *_: [])
     monkeypatch.setattr(hubs_status.of_instance, "_watch", lambda instance, *_, **__: print(instance.url) or 0)
     async with settled(hub()) as url:
         monkeypatch.setattr(hubs_status, "HERE", url)
