@@ -286,12 +286,5 @@ def _roles(value: object, location: Location) -> frozenset[str]:
 
 
 def _entry(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "sha256": key.sha256,
-        "groups": None if key.groups is None else sorted(key.groups),
-        **({} if key.roles == USUAL else {"roles": sorted(key.roles)}),
-        "created": key.created.isoformat(),
-        "expires": None if key.expires is None else key.expires.isoformat(),
-    }
+    known = {**key.described(), "sha256": key.sha256}
+    return {field: known[field] for field in _FIELDS if field != "roles" or key.roles != USUAL}

@@ -45,7 +45,7 @@ _LATER = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
 class Grants:
-    """The token endpoint of one provider, asked as one client."""
+    """The token endpoint of one provider, asked as one client. Every method raises OAuthError if there is no token."""
 
     def __init__(
         self, token_endpoint: str, issuer: str, client: OAuthClientInformationFull, settings: OAuthSettings
@@ -56,69 +56,52 @@ class Grants:
         self._settings = settings
 
     async def code(self, code: str, verifier: str, redirect_uri: str, resource: str | None) -> OAuthToken:
-        """The tokens for an authorization code.
-
-        Raises:
-            OAuthError: there are none.
-        """
+        """The tokens for an authorization code."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": redirect_uri,
             "code_verifier": verifier,
         }
-        return await self._asked(form, resource, _OF_CODE, ClientRefused)
+        return await self._asked(form, None, resource, _OF_CODE)
 
     async def refresh(self, refresh_token: str, resource: str | None) -> OAuthToken:
         """New tokens for a refresh token (RFC 6749, section 6).
 
         Raises:
             LoginRequired: it is not good any more.
-            OAuthError: there are none, and it may be tried again.
         """
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
-        return await self._asked(form, resource, _OF_LOGIN, LoginRequired)
+        return await self._asked(form, None, resource, _OF_LOGIN, LoginRequired)
 
     async def client_credentials(self, scopes: str | None, resource: str | None) -> OAuthToken:
-        """A token for the client itself (RFC 6749, section 4.4).
-
-        Raises:
-            OAuthError: there is none.
-        """
-        form = {"grant_type": "client_credentials", **({"scope": scopes} if scopes else {})}
-        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+        """A token for the client itself (RFC 6749, section 4.4)."""
+        return await self._asked({"grant_type": "client_credentials"}, scopes, resource)
 
     async def exchange(self, token: str, scopes: str | None, resource: str | None) -> OAuthToken:
-        """A token for whom another token is about (RFC 8693).
-
-        Raises:
-            OAuthError: there is none.
-        """
+        """A token for whom another token is about (RFC 8693)."""
         form = {
             "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
             "subject_token": token,
             "subject_token_type": "urn:ietf:params:oauth:token-type:access_token",
             "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
-            **({"scope": scopes} if scopes else {}),
         }
-        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+        return await self._asked(form, scopes, resource)
 
     async def assertion(self, token: str, scopes: str | None, resource: str | None) -> OAuthToken:
-        """A token for whom an assertion is about (RFC 7523, section 2.1).
-
-        Raises:
-            OAuthError: there is none.
-        """
-        form = {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": token, **({"scope": scopes} if scopes else {})}
-        return await self._asked(form, resource, _OF_CLIENT, ClientRefused)
+        """A token for whom an assertion is about (RFC 7523, section 2.1)."""
+        return await self._asked({"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": token}, scopes, resource)
 
     async def _asked(
         self,
         form: dict[str, str],
+        scopes: str | None,
         resource: str | None,
-        words: Mapping[str, str],
-        refused: type[LoginRequired | ClientRefused],
+        words: Mapping[str, str] = _OF_CLIENT,
+        refused: type[LoginRequired | ClientRefused] = ClientRefused,
     ) -> OAuthToken:
+        if scopes:
+            form["scope"] = scopes
         if resource is not None:
             form["resource"] = resource
         if self._settings.audience is not None:

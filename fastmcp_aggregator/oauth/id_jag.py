@@ -7,11 +7,10 @@ that nobody gets an assertion that was not meant for them. It is good once. Its 
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fastmcp.utilities.auth import decode_jwt_header, decode_jwt_payload
 from mcp.client.auth.utils import issuers_match
 
 from fastmcp_aggregator.oauth.errors import ClientRefused
@@ -22,7 +21,7 @@ ID_JAG = "oauth-id-jag+jwt"
 
 def is_id_jag(assertion: str) -> bool:
     """True if its header says that it is one; there are other assertions (RFC 7523)."""
-    kind = _part(assertion, 0).get("typ")
+    kind = _read(decode_jwt_header, assertion).get("typ")
     return isinstance(kind, str) and kind.lower().removeprefix("application/") == ID_JAG
 
 
@@ -32,7 +31,7 @@ def require_ours(assertion: str, issuer: str, client_id: str, resource: str | No
     Raises:
         ClientRefused: it is for another authorization server, client or resource.
     """
-    claims = _part(assertion, 1)
+    claims = _read(decode_jwt_payload, assertion)
     audience = claims.get("aud")
     named = audience[0] if isinstance(audience, list) and len(audience) == 1 else audience
     if not isinstance(named, str) or not issuers_match(named, issuer):
@@ -44,11 +43,10 @@ def require_ours(assertion: str, issuer: str, client_id: str, resource: str | No
         raise ClientRefused(f"the caller's assertion is not for {resource}: see its `resource`")
 
 
-def _part(token: str, number: int) -> Mapping[str, Any]:
+def _read(decode: Callable[[str], Any], token: str) -> Mapping[str, Any]:
     """The header or the claims of a token; empty if it has none."""
     try:
-        part = token.split(".")[number]
-        found = json.loads(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (ValueError, IndexError, RecursionError):
+        found = decode(token)
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastmcp import FastMCP
 
-from fastmcp_aggregator.service.offer import checked_offer
+from fastmcp_aggregator.service.offer import checked_tools
 from fastmcp_aggregator.service.requests import Requests
 from fastmcp_aggregator.service.settings import ServiceSettings
 
@@ -42,7 +42,7 @@ class Service(FastMCP[None]):
             self.middleware.remove(self.requests)
             self.requests = Requests(self.settings)
             self.add_middleware(self.requests)
-        self.requests.begin(await checked_offer(self))
+        self.requests.begin(await checked_tools(self))
         try:
             yield
         finally:

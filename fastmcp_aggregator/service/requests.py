@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TypeVar
 
@@ -12,13 +12,12 @@ from fastmcp.prompts import PromptResult
 from fastmcp.resources import ResourceResult
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.server.middleware.rate_limiting import TokenBucketRateLimiter
-from fastmcp.tools import ToolResult
+from fastmcp.tools import Tool, ToolResult
 from pydantic_core import to_json
 
 from fastmcp_aggregator.service import errors
 from fastmcp_aggregator.service.behaviour import is_concurrent
 from fastmcp_aggregator.service.limits import MAX_RUNNING, MAX_WAITING, STATES, ServiceState
-from fastmcp_aggregator.service.offer import ServiceOffer
 from fastmcp_aggregator.service.settings import ServiceSettings
 
 AnyResult = TypeVar("AnyResult", ToolResult, ResourceResult, PromptResult)
@@ -54,10 +53,10 @@ class Requests(Middleware):
         self._waiting = 0
         self._idle = anyio.Event()
 
-    def begin(self, offer: ServiceOffer) -> None:
-        """Start to accept requests for the tools of this offer."""
-        self._turns = {tool.name: anyio.Lock() for tool in offer.tools if not is_concurrent(getattr(tool, "fn", None))}
-        self._timeouts = {tool.name: tool.timeout or self._settings.tool_timeout for tool in offer.tools}
+    def begin(self, tools: Sequence[Tool]) -> None:
+        """Start to accept requests for these tools."""
+        self._turns = {tool.name: anyio.Lock() for tool in tools if not is_concurrent(getattr(tool, "fn", None))}
+        self._timeouts = {tool.name: tool.timeout or self._settings.tool_timeout for tool in tools}
         self.lifecycle.advance("ready")
 
     async def drain(self, seconds: float) -> None:

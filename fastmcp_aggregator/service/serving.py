@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 
 import anyio
 import uvicorn
@@ -18,10 +21,39 @@ from fastmcp_aggregator.service.app import Service
 from fastmcp_aggregator.service.errors import ConfigurationError
 from fastmcp_aggregator.service.http import http_app
 from fastmcp_aggregator.service.limits import DRAIN_TIMEOUT
-from fastmcp_aggregator.service.logs import set_up_logging
-from fastmcp_aggregator.service.offer import checked_offer
+from fastmcp_aggregator.service.offer import checked_tools
+from fastmcp_aggregator.service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def set_up_logging(settings: ServiceSettings) -> None:
+    """Send everything to stderr, that of libraries too: lines for people, or JSON in production."""
+    handler = logging.StreamHandler(sys.stderr)
+    if settings.profile == "production":
+        handler.setFormatter(_Json())
+    else:
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logging.root.handlers = [handler]
+    logging.root.setLevel(settings.log_level.upper())
+    for name in ("fastmcp", "uvicorn", "uvicorn.access", "uvicorn.error"):
+        library = logging.getLogger(name)
+        library.handlers.clear()
+        library.propagate = True
+
 
 _GRACE = 5
 """Seconds for clients to take the last answers, and to close their connections."""
@@ -39,7 +71,7 @@ def run(server: Service) -> None:
 
 
 async def serve(server: Service) -> None:
-    await checked_offer(server)
+    await checked_tools(server)
     if server.settings.transport == "http":
         await _serve_http(server)
     else:

@@ -28,6 +28,7 @@ from fastmcp_aggregator.access.principal import ANYBODY, Principal
 from fastmcp_aggregator.auth.claims import principal_in, principal_of
 from fastmcp_aggregator.children.http.credentials import shown_url
 from fastmcp_aggregator.config import RemoteServer
+from fastmcp_aggregator.front.http.connection import whole_body
 from fastmcp_aggregator.front.http.security import guarded_route, json_body, without_head
 from fastmcp_aggregator.groups import DEFAULT_GROUP
 from fastmcp_aggregator.oauth.account import kept_accounts, kept_tokens
@@ -39,10 +40,9 @@ from fastmcp_aggregator.oauth.tokens import HUB, Tokens
 from fastmcp_aggregator.oauth.vault.errors import VaultError
 from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
 from fastmcp_aggregator.web.dashboard.routes import Hub
-from fastmcp_aggregator.web.operations import operator_route
+from fastmcp_aggregator.web.operations import LONGEST_NAME, operator_route
 
 _LARGEST_FORM = 32 * 1024
-_LONGEST_NAME = 1024
 _LOGIN = f"{PATH}/login"
 _CALLBACK = f"{PATH}/callback"
 _FORM_COOKIE = "fastmcp_aggregator_form"
@@ -336,18 +336,15 @@ def _unreadable(error: VaultError) -> Response:
 async def _names_in(request: Request) -> tuple[str, str] | None:
     """The server and the principal that a request names."""
     match await json_body(request):
-        case {"server": str(key), "principal": str(name)} if max(len(key), len(name)) <= _LONGEST_NAME:
+        case {"server": str(key), "principal": str(name)} if max(len(key), len(name)) <= LONGEST_NAME:
             return key, name
     return None
 
 
 async def _form_in(request: Request) -> dict[str, str]:
-    body = bytearray()
+    """The fields of a form; none of one that is too large, or is no form."""
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > _LARGEST_FORM:
-                return {}
+        body = await whole_body(request, _LARGEST_FORM) or b""
         return {name: values[0] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=10).items()}
     except (ClientDisconnect, ValueError):
         return {}

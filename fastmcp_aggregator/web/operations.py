@@ -36,7 +36,7 @@ from fastmcp_aggregator.pinning.definitions import diff
 from fastmcp_aggregator.web.dashboard.routes import Hub
 
 _STDERR_LINES = 500
-_LONGEST_NAME = 1024
+LONGEST_NAME = 1024
 
 
 def forbidden(hub: Hub, request: Request, role: str) -> Response:
@@ -166,7 +166,7 @@ async def _text_in(request: Request, name: str) -> str | None:
     """The text in the JSON body of a request; None: there is none."""
     document = await json_body(request)
     text = document.get(name) if isinstance(document, Mapping) else None
-    return text if isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME else None
+    return text if isinstance(text, str) and 0 < len(text) <= LONGEST_NAME else None
 
 
 def _last_use(key: ApiKey, keys: FollowedKeys) -> str | None:

@@ -22,7 +22,7 @@ from mcp import MCPError
 from fastmcp_aggregator.service import Service, ServiceSettings, limits, load_settings, requests, runs
 from fastmcp_aggregator.service.errors import ConfigurationError, InvalidServerError
 from fastmcp_aggregator.service.http import http_app
-from fastmcp_aggregator.service.offer import checked_offer
+from fastmcp_aggregator.service.offer import checked_tools
 from fastmcp_aggregator.service.requests import Lifecycle
 
 PATIENCE = 20
@@ -258,7 +258,7 @@ async def test_a_server_without_anything_to_offer_does_not_start() -> None:
 
 async def started(provider: LocalProvider, version: str = "1.0.0") -> None:
     server = Service("test", settings=ServiceSettings(), version=version, providers=[provider])
-    await checked_offer(server)
+    await checked_tools(server)
 
 
 def test_the_environment_comes_before_the_file_and_the_file_before_defaults(

@@ -55,12 +55,12 @@ is taken where the scope's `extensions` have it, and costs half of what two mess
 _SCOPE_KEY = "fastmcp_aggregator.connection"
 
 
-async def whole_body(request: Request) -> bytes | None:
+async def whole_body(request: Request, limit: int = BODY_LIMIT) -> bytes | None:
     """Read a request's body; None if it is over the limit."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_LIMIT:
+        if len(body) > limit:
             return None
     return bytes(body)
 

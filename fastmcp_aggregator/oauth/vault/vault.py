@@ -41,63 +41,38 @@ _SWEEP_INTERVAL = 60.0
 
 
 class Vault(ABC):
-    """Sealed documents by kind and name."""
+    """Sealed documents by kind and name.
+
+    Every method raises VaultError if the vault or a document cannot be read, written or locked in time.
+    """
 
     @abstractmethod
     async def read(self, kind: str, name: str) -> bytes | None:
-        """A document, or None.
-
-        Raises:
-            VaultError: it, or the vault, cannot be read.
-        """
+        """A document, or None."""
 
     @abstractmethod
     async def keep(self, kind: str, name: str, document: bytes, *, lifetime: float | None = None) -> None:
-        """Keep a document, for so many seconds, or until it is removed.
-
-        Raises:
-            VaultError: that is not possible.
-        """
+        """Keep a document, for so many seconds, or until it is removed."""
 
     @abstractmethod
     async def remove(self, kind: str, name: str) -> bool:
-        """Remove a document; whether there was one.
-
-        Raises:
-            VaultError: that is not possible.
-        """
+        """Remove a document; whether there was one."""
 
     @abstractmethod
     async def all(self, kind: str) -> list[bytes]:
-        """The documents of a kind that can be read.
-
-        Raises:
-            VaultError: the vault cannot be read.
-        """
+        """The documents of a kind that can be read."""
 
     @abstractmethod
     def locked(self, kind: str, name: str) -> AbstractAsyncContextManager[None]:
-        """Lock a document against other changes, in all processes and replicas.
-
-        Raises:
-            VaultError: another has held the lock for too long.
-        """
+        """Lock a document against other changes, in all processes and replicas."""
 
     async def take(self, kind: str, name: str) -> bytes | None:
-        """A document that is good once: of all who take it, one has it.
-
-        Raises:
-            VaultError: the vault cannot be read.
-        """
+        """A document that is good once: of all who take it, one has it."""
         document = await self.read(kind, name)
         return document if await self.remove(kind, name) else None
 
     async def require_room(self) -> None:
-        """Try whether documents can be kept, before somebody is asked for one.
-
-        Raises:
-            VaultError: they cannot.
-        """
+        """Try whether documents can be kept, before somebody is asked for one."""
         name = secrets.token_hex(8)
         await self.keep(LOGINS, name, b"", lifetime=_SWEEP_INTERVAL)
         await self.remove(LOGINS, name)

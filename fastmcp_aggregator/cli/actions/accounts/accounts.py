@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fastmcp_aggregator.children.http.credentials import shown_url
-from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
 from fastmcp_aggregator.cli.running.starting import load, run_command
 from fastmcp_aggregator.cli.terminal.console import put, put_json, say
-from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE
-from fastmcp_aggregator.config import McpConfig, RemoteServer
+from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
+from fastmcp_aggregator.config import McpConfig, RemoteServer, UnresolvedServer
 from fastmcp_aggregator.escaping import printable
 from fastmcp_aggregator.oauth.account import kept_accounts
 from fastmcp_aggregator.oauth.revocation import revoke
@@ -100,3 +99,23 @@ def _described(account: Tokens, key: str | None) -> dict[str, Any]:
 
 def _date(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def remote_server(config: McpConfig, key: str) -> RemoteServer:
+    """The server of this key.
+
+    Raises:
+        UsageError: there is none that can be logged in to.
+    """
+    server = config.servers.get(key)
+    if isinstance(server, RemoteServer):
+        return server
+    if isinstance(server, UnresolvedServer):
+        raise UsageError(f"cannot log in to {key!r}: {server.reason}")
+    remote = [
+        other
+        for other, entry in config.servers.items()
+        if isinstance(entry, RemoteServer) or (isinstance(entry, UnresolvedServer) and entry.transport == "http")
+    ]
+    why = "there is no server" if server is None else "there is no login for a server without a `url`:"
+    raise UsageError(f"{why} {key!r}; servers with a `url`: {', '.join(map(repr, remote)) or 'none'}")

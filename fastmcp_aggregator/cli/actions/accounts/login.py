@@ -6,8 +6,8 @@ import argparse
 import os
 from contextlib import aclosing
 
+from fastmcp_aggregator.cli.actions.accounts.accounts import remote_server
 from fastmcp_aggregator.cli.actions.accounts.browser import has_browser, listening
-from fastmcp_aggregator.cli.actions.accounts.servers import remote_server
 from fastmcp_aggregator.cli.running.starting import load, run_command
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FINE, UsageError

@@ -7,10 +7,11 @@ import argparse
 from fastmcp_aggregator.attach import greeting
 from fastmcp_aggregator.attach.asking import DEFAULT_TIMEOUTS, Timeouts, ask
 from fastmcp_aggregator.attach.folder import Unusable
+from fastmcp_aggregator.cli.actions.hubs.status import nothing_runs
 from fastmcp_aggregator.cli.actions.status import run_restart
 from fastmcp_aggregator.cli.parser.command import HERE
-from fastmcp_aggregator.cli.running.instance import InstanceError, NoInstanceError
-from fastmcp_aggregator.cli.running.local_hubs import ENDS, NO_HUB, NOTHING, Status, chosen, running_hubs
+from fastmcp_aggregator.cli.running.instance import InstanceError
+from fastmcp_aggregator.cli.running.local_hubs import ENDS, NO_HUB, Status, chosen, running_hubs
 from fastmcp_aggregator.cli.terminal.console import say
 from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
@@ -37,10 +38,8 @@ def _without_hub(options: argparse.Namespace) -> int:
         options.url = HERE
         try:
             return run_restart(options)
-        except NoInstanceError:
-            say(NOTHING)
         except InstanceError as error:
-            say(f"{NO_HUB}; {error}")
+            say(nothing_runs(error))
     else:
         say(NO_HUB)
     return FAILED

@@ -42,13 +42,12 @@ def run(options: argparse.Namespace) -> int:
     if options.url is not None or options.wake is not None:
         options.url = options.url or HERE
         return of_instance.run(options)
-    hubs = _named(options.hub)
-    none = NO_HUB if options.hub is None else f"no hub {options.hub!r} runs"
+    hubs, none = _named(options.hub), _no_hub(options.hub)
     if not hubs and options.hub is None:
-        found = _of_instance(options)
-        if isinstance(found, int):
-            return found
-        none = found
+        try:
+            return _of_instance(options)
+        except InstanceError as error:
+            none = nothing_runs(error)
     if options.watch:
         return _watch(options)
     if options.json:
@@ -64,23 +63,31 @@ def _named(word: str | None) -> list[Status]:
     return [hub for hub in running_hubs() if is_named(hub, word)]
 
 
-def _of_instance(options: argparse.Namespace) -> int | str:
-    """The status of an instance that serves HTTP here; or what to say, if none does, or something else."""
+def _no_hub(word: str | None) -> str:
+    return NO_HUB if word is None else f"no hub {word!r} runs"
+
+
+def nothing_runs(error: InstanceError) -> str:
+    """The message if no hub runs, and no instance answers here either."""
+    return NOTHING if isinstance(error, NoInstanceError) else f"{NO_HUB}; {error}"
+
+
+def _of_instance(options: argparse.Namespace) -> int:
+    """Show an instance that serves HTTP here.
+
+    Raises:
+        InstanceError: none does, or something else.
+    """
     options.url = HERE
-    try:
-        if options.watch:  # which would wait for one
-            of_instance.instance_of(options).sample()
-        return of_instance.run(options)
-    except NoInstanceError:
-        return NOTHING
-    except InstanceError as error:
-        return f"{NO_HUB}; {error}"
+    if options.watch:  # which would wait for one
+        of_instance.instance_of(options).sample()
+    return of_instance.run(options)
 
 
 def _watch(options: argparse.Namespace) -> int:
     """Until a signal. Hubs end and start meanwhile."""
     end_on_signals(FINE)
-    none = NO_HUB if options.hub is None else f"no hub {options.hub!r} runs"
+    none = _no_hub(options.hub)
     found = (_named(options.hub) for _ in of_instance.regularly(options.every))
     if options.json:
         for hubs in found:
