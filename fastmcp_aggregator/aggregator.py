@@ -263,7 +263,7 @@ class Aggregator(VirtualServer):
         if is_other:
             self._backend.changes.files_changed()
 
-    # What it tells.
+    # Status and metrics.
 
     def health(self) -> dict[str, ServerStatus]:
         """The state of every child, by server key, in config order; empty while the app is not running."""

@@ -248,7 +248,7 @@ class Backend:
             self.begun.clear()
             await self.accounts.settled()
 
-    # What the run reports.
+    # Events of the run.
 
     def offers_changed(self) -> None:
         self._on_changed()

@@ -336,7 +336,7 @@ class Bridge:
         held, self._held, self._held_bytes = self._held, deque(), 0
         self._from_client(held)
 
-    # What comes.
+    # Input.
 
     def _from_hub(self, connection: Connection) -> None:
         told: list[bytes] = []

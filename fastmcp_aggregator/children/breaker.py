@@ -21,11 +21,11 @@ class Breaker:
         self._open_for = timings.first_open
         self._probing = False
         self.has_failures = False
-        """Whether the last request failed; otherwise there is nothing to ask or tell it, but the next failure."""
+        """True if the last request failed; otherwise there is nothing to ask or tell it, but the next failure."""
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are rejected, except one probe when the time is up."""
+        """True while calls are rejected, except one probe when the time is up."""
         return self._open_until is not None
 
     def wait(self, now: float) -> float | None:
@@ -36,7 +36,7 @@ class Breaker:
         return self.remaining(now)
 
     def may_probe(self, now: float) -> bool:
-        """Whether it is open, and the next call is the probe."""
+        """True if it is open, and the next call is the probe."""
         return self._open_until is not None and not self._probing and now >= self._open_until
 
     def remaining(self, now: float) -> float | None:

@@ -20,21 +20,21 @@ ANY_CLIENT = "any"
 
 
 class ClientProfile:
-    """What a child may know of its clients."""
+    """The facts that a child may know of its clients."""
 
     def __init__(self) -> None:
         self.sole_client: AnyCaller | None = None
         """The only client, if it can be asked at any time."""
         self.is_single = False
-        """Whether there is one client at most."""
+        """True if there is one client at most."""
         self.is_awaited = False
-        """Whether the only client has yet to say what it can do."""
+        """True until the only client has declared its capabilities."""
         self.is_nobody = False
-        """Whether there will be no client."""
+        """True if there will be no client."""
         self.is_of_folder = False
-        """Whether its clients work in one folder, or have the same roots."""
+        """True if its clients work in one folder, or have the same roots."""
         self.roots: Mapping[str, Any] | None = None
-        """What their servers are answered that ask for roots; None: they have none to tell."""
+        """The answer to servers that ask for roots; None: there are none to tell."""
         self._declared: Mapping[str, Any] | None = None
         self._is_legacy = False
         self.known = asyncio.Event()
@@ -42,9 +42,8 @@ class ClientProfile:
 
     @classmethod
     def of_folder(cls, roots: Mapping[str, Any] | None, *, is_legacy: bool) -> ClientProfile:
-        """That of the clients of one folder, which is told their roots, and what else can be passed on.
-
-        Legacy clients can be asked more by a server that speaks their era.
+        """The profile of the clients of one folder, with their roots, and what else can be passed on. Legacy clients
+        can be asked more by a server that speaks their era.
         """
         profile = cls()
         profile.is_of_folder, profile.roots, profile._is_legacy = True, roots, is_legacy
@@ -77,7 +76,7 @@ class ClientProfile:
         return kind_of(self._declared, is_legacy=self._is_legacy)
 
     async def capabilities(self, timeout: float) -> Mapping[str, Any]:
-        """What a child is told in its handshake; waits so many seconds for the client's."""
+        """The capabilities for a child's handshake; waits so many seconds for the client's."""
         if self.is_single:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.known.wait(), timeout)

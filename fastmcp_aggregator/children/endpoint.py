@@ -35,12 +35,12 @@ Launch = Callable[[StdioServer, EndpointOptions], Awaitable[ChildProcess]]
 
 
 class Endpoint(ABC):
-    """What a child is reached through, from one connection to its end."""
+    """The way to a child, from one connection to its end."""
 
     pid: int | None = None
     """The process, while it runs."""
     session_expired = False
-    """Whether the child is up, but our session has expired there."""
+    """True if the child is up, but our session has expired there."""
     why_login_needed: str | None = None
     """Why a person has to log in before it can be used; None: none has to."""
     dropped_stderr_lines: int = 0
@@ -160,7 +160,7 @@ class ProcessEndpoint(Endpoint):
 
 
 class NoEndpoint(Endpoint):
-    """That of a server that this config cannot start, however often it is tried."""
+    """The endpoint of a server that this config cannot start, however often it is tried."""
 
     def __init__(self, server: UnresolvedServer) -> None:
         self._server = server
@@ -197,7 +197,7 @@ class RemoteEndpoint(Endpoint):
 
     @property
     def session_expired(self) -> bool:  # type: ignore[override]
-        """Whether it has answered that our session is unknown."""
+        """True if it has answered that our session is unknown."""
         failure = self._failure
         return failure is not None and failure.kind == "expired"
 

@@ -42,9 +42,9 @@ class Offer:
         self._known = NOTHING_KNOWN if store is None else store.known(server, options)
         known = self._known.by_kind or {}
         self.shown = self._known.shown
-        """What the server has shown of itself in earlier runs, besides what it offers."""
+        """The evidence of the server in earlier runs, besides its offer."""
         self.starts_asleep = starts_asleep(server, options, (each.catalogue for each in known.values()))
-        """Whether the child need not be started before it is called."""
+        """True if the child need not be started before it is called."""
         if options.settings.strict and not self.starts_asleep:
             known = {}
         self._earlier = dict(known)
@@ -66,7 +66,7 @@ class Offer:
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is shown to clients."""
+        """True if it is shown to clients."""
         return self._is_listed and (self._latest is not None or self._of_earlier_run() is not None)
 
     @property
@@ -86,7 +86,7 @@ class Offer:
         return frozenset(kind for kind in Kind if catalogue is not None and catalogue.of(kind))
 
     def is_changed_by(self, catalogue: Catalogue) -> bool:
-        """Whether clients would see another list with this."""
+        """True if clients would see another list with this."""
         return self.is_listed and bool(catalogue.in_order_of(self.catalogue).differences(self.catalogue))
 
     def served(self, catalogue: Catalogue) -> frozenset[Kind]:

@@ -103,7 +103,7 @@ class Retry:
         self._earliest = now + max(pause, self.backoff.pause_before_call)
 
     def may_renew(self) -> bool:
-        """Whether a child that only needs a new session gets it at once; not too often. Then there is no wait."""
+        """True if a child that only needs a new session gets it at once; not too often. Then there is no wait."""
         now = self._clock()
         if now - self._renewed_at < self._timings.renewal_pause:
             return False

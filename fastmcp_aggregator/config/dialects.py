@@ -33,7 +33,7 @@ IMPORT = "fastmcp-aggregator import FILE --output mcp.json"
 
 _NO_TARGET = {"args", "env", "cwd", "type", "headers"}
 
-# What another client calls `url`, and that client.
+# Other clients' names for `url`.
 _FOREIGN_URL_KEYS = {"serverUrl": "Windsurf", "httpUrl": "Gemini CLI"}
 
 # `disabledTools` is a field of others, and `_args` or `args2` is one that somebody has put out of use.

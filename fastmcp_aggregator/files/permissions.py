@@ -42,7 +42,7 @@ def weaknesses(path: Path) -> list[str]:
 
 
 def _shares_its_processes() -> bool:
-    """Whether this is no container, but a process among all of the machine."""
+    """True if this is no container, but a process among all of the machine."""
     return sys.platform == "linux" and os.stat("/proc/self/ns/pid").st_ino == _ALL_PROCESSES
 
 

@@ -327,7 +327,7 @@ async def keep(vault: Vault, tokens: Tokens) -> None:
     await vault.keep(TOKENS, tokens.name, tokens.model_dump_json(exclude_none=True).encode())
     where = json.dumps({"issuer": tokens.issuer, "resource": tokens.resource or tokens.url}).encode()
     server = f"{tokens.principal}\n{tokens.url}"
-    with suppress(VaultError):  # what cannot be read is replaced
+    with suppress(VaultError):  # an unreadable document is replaced
         if await vault.read(SERVERS, server) == where:
             return
     await vault.keep(SERVERS, server, where)

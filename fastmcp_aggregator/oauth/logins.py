@@ -265,7 +265,7 @@ class Logins:
             return await client_for(provider, settings, back)
         vault, name = self._accounts.vault, f"{provider.issuer}\n{back}\n{provider.url}"
         async with vault.locked(CLIENTS, name):
-            with suppress(ValidationError, VaultError):  # what cannot be read is replaced
+            with suppress(ValidationError, VaultError):  # an unreadable document is replaced
                 document = await vault.read(CLIENTS, name)
                 if document is not None:
                     return OAuthClientInformationFull.model_validate_json(document)

@@ -357,7 +357,7 @@ class RouteTable:
         """The public name of each component of a child that is listed, by its own name."""
         return {route.original: public for public, route in self._named_of(child, kind, rule)}
 
-    # What is listed of one child.
+    # The list of one child.
 
     def _named_of(self, child: Child, kind: Kind, rule: NameRule) -> list[tuple[str, Route]]:
         return self._kept(self._section(child).named(kind, rule).pairs, child, kind, rule)
@@ -429,7 +429,7 @@ class RouteTable:
         """The function that publishes this child's addresses for clients; None where they stay as they are."""
         return partial(public_uri, child.key) if self._prefix else None
 
-    # Who has a name.
+    # The owner of a name.
 
     def _search(self, kind: Kind, name: str) -> Route | None:
         claimants = list(self._claimants(kind, name))

@@ -116,7 +116,7 @@ def _is_file(path: str) -> bool:
 def _environment(*roots: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - it takes a while
 
-    # What is rendered is code, not HTML; what goes into it is checked by the rules, and quoted by the filters.
+    # The templates are code, not HTML; their values are checked by the rules, and quoted by the filters.
     environment = Environment(
         loader=FileSystemLoader(roots),
         undefined=StrictUndefined,

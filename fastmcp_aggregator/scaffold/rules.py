@@ -122,11 +122,11 @@ def _repeated(names: Sequence[str], where: str = "") -> Iterator[str]:
             yield f"{where}the name {name!r} is given more than once; each must be unique, whatever it names"
 
 
-# What Python's own tests, and those of the project, are called.
+# Names of Python's own tests, and of the project's.
 _OF_TESTS = re.compile(r"tests?|test_.*|.*_test|conftest")
 # RFC 3986: a scheme, then characters that a URI may have; no space, quote or backslash, which would need escaping.
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
-# What the projects are installed with; a project of such a name would stand in its own way.
+# Packages of the projects; a project of such a name would shadow them.
 _TAKEN_PROJECTS = {
     *("aiofile", "annotated-types", "anyio", "ast-serialize", "attrs", "authlib", "backports-tarfile", "beartype"),
     *("cachetools", "caio", "certifi", "cffi", "click", "colorama", "cryptography", "cyclopts", "dnspython"),
@@ -142,9 +142,9 @@ _TAKEN_PROJECTS = {
     *("smol-toml", "sse-starlette", "stamina", "starlette", "structlog", "tenacity", "tomli", "tomlkit"),
     *("truststore", "typescript", "typing-extensions", "typing-inspection", "uncalled-for", "uvicorn", "watchfiles"),
     *("websockets", "zipp", "zod"),
-    *("biome", "package", "package-lock", "pyproject", "tsconfig"),  # whose files are there already
+    *("biome", "package", "package-lock", "pyproject", "tsconfig"),  # files of the templates
 }
-# What is in some of these by another name.
+# Modules of these with another name.
 _TAKEN_MODULES = {
     *("attr", "backports", "dns", "dotenv", "griffe", "jaraco", "jwt", "key_value", "markdown_it", "multipart"),
     *("mypyc", "opentelemetry", "proxytypes", "py", "rpds", "yaml"),

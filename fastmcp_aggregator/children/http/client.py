@@ -68,7 +68,7 @@ _KEPT_IDLE = 3.0
 a word, and a call that is just on its way then is lost.
 """
 _SSE_EVENT_LIMIT = 1024**2
-"""What the SDK's client for SSE takes, which has no option for it."""
+"""The limit of the SDK's client for SSE, which has no option for it."""
 _MOST_RENEWALS = 3
 """Of its credentials for one request: what another process has just renewed may be refused, too."""
 _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
@@ -89,7 +89,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
     def __init__(self, url: str, credentials: Credentials, *, transport: Literal["http", "sse"], limit: int) -> None:
         full = httpx2.URL(url)
         self.url = httpx2.URL(shown_url(url))
-        """What the SDK is given, which logs it and quotes it in errors."""
+        """The address that the SDK gets, which logs it and quotes it in errors."""
         self.failure: HttpFailure | None = None
         """The latest failure, if nothing has succeeded since."""
         self._queries = {full.path: full.query}
@@ -264,7 +264,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         return response
 
     def _hops(self) -> str:
-        """Which clients of aggregators have sent the request of the present context, with this one.
+        """The clients of aggregators that have sent the request of the present context, with this one.
 
         Raises:
             HttpFailed: it comes round and round.
@@ -312,7 +312,7 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
             request.method, url or request.url, headers=headers, stream=request.stream, extensions=request.extensions
         )
 
-    # What comes back.
+    # Responses.
 
     def _forwarded(self, request: httpx2.Request, response: httpx2.Response, body: bytes = b"") -> httpx2.Response:
         """The response for the SDK, with a body if it reads one; of a redirect within the origin the query is kept."""
@@ -396,7 +396,7 @@ def _with_events(response: httpx2.Response, events: AsyncIterator[bytes]) -> htt
 
 
 def _header_of(jar: httpx2.Cookies, request: httpx2.Request) -> str:
-    """What a request is sent of these cookies."""
+    """The header with these cookies."""
     asked = httpx2.Request(request.method, request.url)
     jar.set_cookie_header(asked)
     return str(asked.headers.get("cookie", ""))

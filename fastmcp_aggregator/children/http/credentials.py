@@ -81,7 +81,7 @@ class Credentials:
 
     @property
     def passes_headers(self) -> bool:
-        """Whether requests of callers have headers of their own."""
+        """True if requests of callers have headers of their own."""
         return bool(self._passed)
 
     @property
@@ -90,7 +90,7 @@ class Credentials:
         return None if self._login is None else self._login.why_login_needed
 
     async def headers(self) -> Mapping[str, str]:
-        """Those of the request that is sent in the present context, by names in lower case.
+        """The headers of the request of the present context, by names in lower case.
 
         Raises:
             HttpFailed: nobody has logged in to the server, or it is somebody else's request.
@@ -110,7 +110,7 @@ class Credentials:
 
     @property
     def may_be_renewed(self) -> bool:
-        """Whether there may be other headers for the request of the present context, when its own were refused."""
+        """True if there may be other headers for the request of the present context, when its own were refused."""
         return self._login is not None and not self._caller_has_its_own
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str]:
@@ -133,12 +133,12 @@ class Credentials:
 
     @property
     def _caller_has_its_own(self) -> bool:
-        """Whether the Authorization of the present request is its caller's, or absent."""
+        """True if the Authorization of the present request is its caller's, or absent."""
         return _AUTHORIZATION in self._passed and headers_of_caller() is not None
 
 
 def credentials_of(server: RemoteServer, access: RemoteAccess, login: TokenSource | None = None) -> Credentials:
-    """What the config and the settings say, with the tokens of a login.
+    """The credentials of the config and the settings, with the tokens of a login.
 
     Raises:
         ChildServerError: the variable with the token is not set, or its value cannot be a header.
@@ -199,7 +199,7 @@ def _token(key: str, variable: str) -> str:
 
 
 def _is_for_us(value: str) -> bool:
-    """Whether there is an API key of this program in a caller's header, which is nobody else's to see."""
+    """True if a caller's header has an API key of this program, which is nobody else's to see."""
     return KEY_PREFIX in value or any(KEY_PREFIX in _plain(word) for word in value.split())
 
 

@@ -26,7 +26,7 @@ _EVENT_END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _MOST_LINES = 10_000
 """Lines of one event that is long; the SDK takes one after the other."""
 _MESSAGE = re.compile(rb"(?:\A|[\r\n])data:[ \t]*[{\[]")
-"""What the data of a message begins with."""
+"""The prefix of the data of a message."""
 _FIELD = re.compile(rb"(?:\A|[\r\n])(?:data|event|id|retry)")
 _SMALL = 256
 """Bytes of a chunk that costs more than what is in it."""
@@ -125,7 +125,7 @@ class EventSplitter:
         self._limit = limit
         self._pending = bytearray()
         self.is_resumable = False
-        """Whether an event had an id, with which the stream can be asked for again."""
+        """True if an event had an id, with which the stream can be asked for again."""
 
     @property
     def pending(self) -> int:
@@ -158,7 +158,7 @@ class EventSplitter:
 
 
 def _has_id(event: bytes) -> bool:
-    """Whether a line of the event gives it an id. A regular expression takes ten times as long; to look for a single
+    """True if a line of the event gives it an id. A regular expression takes ten times as long; to look for a single
     character, a tenth.
     """
     if event.startswith(_ID_LINES):
@@ -223,7 +223,7 @@ class BoundedEvents:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the stream can be asked for again, from its last event on."""
+        """True if the stream can be asked for again, from its last event on."""
         return self._splitter.is_resumable
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -280,7 +280,7 @@ async def _shortened(event: bytes, large: LargeMessages) -> bytes:
 
 
 def _type_of(lines: list[bytes]) -> bytes:
-    """What the event is, by its last line that says so."""
+    """The type of the event, by the last line that gives it."""
     return next((line[6:].strip() for line in reversed(lines) if line.startswith(b"event:")), b"")
 
 

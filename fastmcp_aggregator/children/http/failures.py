@@ -131,7 +131,7 @@ def own_error(response: httpx2.Response, body: bytes) -> dict[str, Any] | None:
 
 
 def is_within_origin(sent: httpx2.URL, url: httpx2.URL) -> bool:
-    """Whether `url` is on the origin of `sent`, or is its https upgrade on the default ports."""
+    """True if `url` is on the origin of `sent`, or is its https upgrade on the default ports."""
     if (sent.scheme, sent.host, sent.port) == (url.scheme, url.host, url.port):
         return True
     upgrade = (sent.scheme, url.scheme) == ("http", "https") and sent.port is None and url.port is None
@@ -149,7 +149,7 @@ def _of_redirect(request: httpx2.Request, response: httpx2.Response) -> HttpFail
 
 
 def _is_expiry(status: int, own: dict[str, Any] | None, request: httpx2.Request) -> bool:
-    """Whether the server has forgotten the session (2025-11-25, transports: session management; 404).
+    """True if the server has forgotten the session (2025-11-25, transports: session management; 404).
 
     Some servers answer 404 to what they don't offer, with an error for that very request; and many answer 400 to a
     session that they have forgotten, with an error that names no request.

@@ -38,7 +38,7 @@ class LargeMessages:
         self._count = 0
 
     def in_place_of(self, text: bytes) -> bytes:
-        """What the SDK is to read in place of a message, or of what is none. It reads it in this task."""
+        """The text that the SDK reads, in this task, in place of a message, or of what is none."""
         if len(text) <= LARGE:
             return text
         try:

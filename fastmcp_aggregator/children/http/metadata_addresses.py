@@ -35,13 +35,13 @@ _EMBEDDED = (
     *((5, 6, 7, 9), (6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12)),  # NAT64 with /40 to /64 (RFC 6052, section 2.2)
     (12, 13, 14, 15),  # mapped, compatible, translated, ISATAP, NAT64 with /96
 )
-"""Which bytes of an IPv6 address may be an IPv4 address to which it leads."""
+"""The bytes of an IPv6 address that may be an IPv4 address to which it leads."""
 _TRANSLATED = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _6TO4 = ipaddress.IPv6Network("2002::/16")
 
 
 def is_metadata_address(host: str) -> bool:
-    """Whether a host name or an address in text, in any spelling, is one of a metadata service."""
+    """True if a host name or an address in text, in any spelling, is one of a metadata service."""
     plain = unicodedata.normalize("NFKC", host).replace("。", ".").strip("[]").partition("%")[0].rstrip(".").lower()
     address = _address(plain)
     if address is None:

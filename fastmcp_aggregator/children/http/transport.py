@@ -27,7 +27,7 @@ from fastmcp_aggregator.children.session.transport_failure import HttpFailure, R
 from fastmcp_aggregator.config import RemoteServer
 
 _REDIRECT, _NOT_FOLLOWED = "Redirect to ", " not followed"
-"""What the SDK says of a redirect that it leaves."""
+"""The SDK's words for a redirect that it leaves."""
 _GIVEN_UP = "SSE stream "
 """How the SDK's messages begin when a stream that could be resumed was not to be had again."""
 
@@ -44,7 +44,7 @@ class RemoteTransport(WatchedTransport):
 
     @property
     def failure(self) -> HttpFailure | None:
-        """What went wrong, if nothing has gone well since."""
+        """The last failure, if nothing has gone well since."""
         return self._http.failure
 
     def translated(self, error: MCPError) -> MCPError:

@@ -27,7 +27,7 @@ def watched_by_descriptor() -> Iterator[None]:
         policy.set_child_watcher(asyncio.PidfdChildWatcher())
     try:
         with warnings.catch_warnings():
-            # What is left at the end is killed, not waited for.
+            # Processes left at the end are killed, not waited for.
             warnings.filterwarnings("ignore", "A loop is being detached", RuntimeWarning)
             yield
     finally:

@@ -17,10 +17,10 @@ _WINDOWS_VARIABLES = """
 """
 _POSIX_VARIABLES = "HOME LOGNAME PATH SHELL TERM USER"
 SAFE_VARIABLES = tuple((_WINDOWS_VARIABLES if sys.platform == "win32" else _POSIX_VARIABLES).split())
-"""What a child gets of our environment; the same variables that the MCP SDK passes on."""
+"""The variables of our environment that a child gets; the same ones that the MCP SDK passes on."""
 
 NOT_STARTED = "it could not be started; see the log of the aggregator"
-"""What is said of it to those who are not on this machine."""
+"""The message for those who are not on this machine."""
 
 
 def child_environment(server: StdioServer) -> dict[str, str]:
@@ -46,7 +46,7 @@ def working_folder(server: StdioServer) -> str | None:
 
 
 def advice_on_missing(server: StdioServer, home: str | None = None) -> str:
-    """What to do about a program that is not there; `home` is where such a program comes from."""
+    """Advice on a missing program; `home` is where such a program comes from."""
     if _has_arguments(server):
         return "arguments belong into `args`, each as a string of its own"
     if _is_before_uv_sync(server.command):
@@ -57,7 +57,7 @@ def advice_on_missing(server: StdioServer, home: str | None = None) -> str:
 
 
 def _has_arguments(server: StdioServer) -> bool:
-    """Whether it is a whole command line: there are options, or the first word alone is a program."""
+    """True if it is a whole command line: there are options, or the first word alone is a program."""
     words = server.command.split()
     has_options = any(word.startswith("-") for word in words[1:])
     return has_options or (len(words) > 1 and located(server, words[0]) is not None)
@@ -71,7 +71,7 @@ def located(server: StdioServer, program: str) -> str | None:
 
 
 def _is_before_uv_sync(command: str) -> bool:
-    """Whether it is of the environment of a Python project that has none yet."""
+    """True if it belongs to the environment of a Python project that has none yet."""
     project, _, rest = command.partition(f"{os.sep}.venv{os.sep}")
     return bool(rest) and Path(project, "pyproject.toml").is_file() and not Path(project, ".venv").exists()
 

@@ -13,8 +13,8 @@ from fastmcp_aggregator.settings.options import ChildOptions
 def may_sleep(
     server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue], *, is_called: bool = True
 ) -> bool:
-    """Whether a server need not run while it is unused, by what it has offered. One that no call reaches, because
-    its clients have other instances, has no state to keep.
+    """True if a server need not run while it is unused, by its last offer. One that no call reaches, because its
+    clients have other instances, has no state to keep.
     """
     start = options.settings.start
     if start != "auto":
@@ -25,7 +25,7 @@ def may_sleep(
 
 
 def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Iterable[Catalogue]) -> bool:
-    """Whether it is not started before it is called, if this is what it offered; strict, that must be asked for."""
+    """True if it is not started before it is called, if this was its offer; strict, that must be asked for."""
     known = list(catalogues)
     if not known or (options.settings.strict and options.settings.start != "on_demand"):
         return False
@@ -35,7 +35,7 @@ def starts_asleep(server: ServerConfig, options: ChildOptions, catalogues: Itera
 def stops_when_idle(
     server: ServerConfig, options: ChildOptions, catalogue: Catalogue, *, is_called: bool = True
 ) -> bool:
-    """Whether it is stopped when it has not been used for a while."""
+    """True if it is stopped when it has not been used for a while."""
     return (
         options.settings.idle_timeout > 0
         and not (is_called and is_stateful(server, options))
@@ -44,7 +44,7 @@ def stops_when_idle(
 
 
 def _announces_changes(catalogue: Catalogue) -> bool:
-    """Whether it has resources of which it tells when they change."""
+    """True if it notifies of changes of its resources."""
     declared = catalogue.capabilities.get("resources")
     if not isinstance(declared, dict):
         return False

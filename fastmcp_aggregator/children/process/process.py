@@ -99,7 +99,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._on_end: Callable[[], None] = lambda: None
         self._on_oversized: OnOversized = lambda _head, _tail: None
         self.has_room = True
-        """Whether its stdin takes more at once."""
+        """True if its stdin takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._broken = False
@@ -153,7 +153,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether it has exited or crashed without being told to."""
+        """True if it has exited or crashed without being told to."""
         code = self.returncode
         return code is not None and code not in _TOLD_TO_END
 
@@ -249,7 +249,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             return False
         return True
 
-    # What asyncio tells us about the process and its pipes.
+    # asyncio's callbacks for the process and its pipes.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.SubprocessTransport)

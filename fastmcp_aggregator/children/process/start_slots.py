@@ -34,7 +34,7 @@ def _processors() -> int:
 AT_ONCE = max(4, 4 * _processors())
 """Processes that start at once, unless told otherwise: a start also waits for disks and networks."""
 EARLY = max(1, _processors() - 1)
-"""Those that start while FastMCP is imported, which has a processor for itself, if there are two."""
+"""Starts while FastMCP is imported, which has a processor for itself, if there are two."""
 SLOT_TIMEOUT = 10.0
 """Seconds after which a process that still starts keeps no other one waiting."""
 
@@ -46,7 +46,7 @@ class Start:
     server: str
     is_wanted: Callable[[], bool] = lambda: False
     holder: Callable[[], Hashable] = lambda: None
-    """Whose share it takes; None: nobody's."""
+    """The holder that it counts for; None: nobody."""
 
 
 class StartSlots:
@@ -89,7 +89,7 @@ class StartSlots:
             came.set()
 
     def _wanted(self) -> Hashable | None:
-        """What a request waits for and may begin: the first of who holds the fewest slots."""
+        """The start that a request waits for and that may begin: the first of who holds the fewest slots."""
         servers = Counter(server for _, server, _ in self._held.values())
         holders = self._holders()
         has_room = len(self._held) < 2 * self._limit

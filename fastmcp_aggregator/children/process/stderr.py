@@ -20,7 +20,7 @@ from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
 NO_ROOTS = "roots/list: several clients may share this instance of the server, so it is told the roots of none of them"
-"""What a server is answered that asks for roots. Many repeat it on stderr at each start, and it is not passed on."""
+"""The answer to a server that asks for roots. Many repeat it on stderr at each start, and it is not passed on."""
 _LINE_LIMIT = 64 * 1024 - 1
 _OF_NO_ROOTS = NO_ROOTS.encode()
 _TAIL_BYTES = 64 * 1024

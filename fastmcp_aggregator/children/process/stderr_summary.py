@@ -22,7 +22,7 @@ _MOST_TOGETHER = 12
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _GROUP_EDGE = re.compile(r"\A\s{0,40}(?:\+-)?[+|](?: |-+|$)")
-"""What stands before each line of the traceback of an exception group."""
+"""The prefix of each line of the traceback of an exception group."""
 _BOX = str.maketrans(dict.fromkeys("│┃┆┊╭╮╰╯┌┐└┘├┤─━┄▶►", " "))
 _NOISE = re.compile(
     r"""\s*(?:
@@ -76,7 +76,7 @@ _FAILS = re.compile(
 
 
 def summary_of(lines: Sequence[str]) -> str | None:
-    """What the last of these lines say, or None if it is nothing; without control characters."""
+    """A summary of the last of these lines, or None if they say nothing; without control characters."""
     kept = _up_to_error(_without_noise_at_end([_plain(line) for line in lines]))
     if not kept:
         return None

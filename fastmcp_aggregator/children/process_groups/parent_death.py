@@ -25,7 +25,7 @@ _ELF = b"\x7fELF"
 def with_parent_death_signal(
     command: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str | None
 ) -> tuple[list[str], Mapping[str, Any]]:
-    """What to start so that a command ends with us, and the options of `Popen` for it."""
+    """The command that makes another end with us, and the options of `Popen` for it."""
     setpriv = _setpriv()
     if setpriv is None or _asks_the_loader(environment) or not _starts(command, environment, cwd):
         return [command, *arguments], {"preexec_fn": _asking()}
@@ -51,12 +51,12 @@ def _asking() -> Callable[[], object]:
 
 
 def _asks_the_loader(environment: Mapping[str, str]) -> bool:
-    """Whether it says what programs are to load, which is meant for the server's alone."""
+    """True if it names libraries for programs to load, which is meant for the server's alone."""
     return any(name.startswith("LD_") for name in environment)
 
 
 def _starts(command: str, environment: Mapping[str, str], cwd: str | None) -> bool:
-    """Whether Linux would execute it: a program, or a script whose interpreter is there."""
+    """True if Linux would execute it: a program, or a script whose interpreter is there."""
     try:
         if os.sep in command:
             path: str | None = os.path.join(cwd or "", command)

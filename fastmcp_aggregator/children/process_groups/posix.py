@@ -29,7 +29,7 @@ class ProcessGroup:
     def launching(
         command: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str | None
     ) -> tuple[list[str], Mapping[str, Any]]:
-        """What to start for a command, and the options of `Popen` that make it the leader of a group."""
+        """The arguments to start for a command, and the options of `Popen` that make it the leader of a group."""
         if sys.platform != "linux":
             return [command, *arguments], {"start_new_session": True}
         started, options = with_parent_death_signal(command, arguments, environment, cwd)

@@ -31,7 +31,8 @@ class JobObject:
     def launching(
         command: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str | None
     ) -> tuple[list[str], Mapping[str, Any]]:
-        """What to start for a command, and the options of `Popen` for it, without a console window for each process.
+        """The arguments to start for a command, and the options of `Popen` for it, without a console window for each
+        process.
 
         `npx` is a script, `npx.cmd`, which only its whole name finds.
         """

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _NAMED = 3
 """Components that a report names."""
 _ENVELOPE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-"""What else is in a result of 2026-07-28; earlier versions have none of it and do not mind it."""
+"""The other fields of a result of 2026-07-28; earlier versions have none of them and do not mind them."""
 
 
 async def conforming(
@@ -53,7 +53,7 @@ async def conforming(
 
 
 def _fault_of(kind: Kind, item: Any, protocol_version: str) -> str | None:
-    """What is wrong with an item, if anything."""
+    """The fault of an item, if any."""
     spec = SPECS[kind]
     try:
         _validate(spec, item, protocol_version)

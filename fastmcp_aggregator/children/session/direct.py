@@ -53,7 +53,7 @@ _Question = asyncio.Future[AnyCaller]
 
 
 class DirectCaller(AnyCaller, Protocol):
-    """Who sends a direct request, and owns it until it is adopted."""
+    """The sender of a direct request, which owns it until it is adopted."""
 
     def settled(self) -> None:
         """There is an outcome."""
@@ -67,7 +67,7 @@ class Sink(Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether one can be sent without waiting."""
+        """True if one can be sent without waiting."""
         ...
 
 
@@ -97,7 +97,7 @@ class DirectRequest:
     )
 
     id: int
-    """Which its channel gives it."""
+    """The id that its channel gives it."""
 
     def __init__(
         self, channel: DirectRequests, requests: RequestsInFlight, caller: DirectCaller, timeouts: Timeouts
@@ -106,9 +106,9 @@ class DirectRequest:
         self.caller = caller
         self.outcome: DirectOutcome | None = None
         self.has_many_parts: bool | None = None
-        """Whether the result has too many to be decoded; None: that is not known."""
+        """True if the result has too many parts to be decoded; None: that is not known."""
         self._kept: deque[_Told | _Question] = deque()
-        """What the child has said about it, in order, until it is adopted."""
+        """The child's messages about it, in order, until it is adopted."""
         self._channel = channel
         self._deadline: ActivityDeadline | None = None
         self._questions = 0
@@ -191,9 +191,8 @@ class DirectRequest:
             self._kept.append(tell)
 
     async def adopter(self) -> AnyCaller:
-        """Who adopts the request, once all that the child has said before was passed on.
-
-        What the caller does next, up to where it waits, is done before anything that the child says later.
+        """The owner that adopts the request, once the child's messages so far were passed on. The caller's next steps,
+        up to where it waits, come before any later message.
 
         Raises:
             MCPError: the request is over.
@@ -288,7 +287,7 @@ class DirectRequests(Protocol):
 
 
 class PipeRequests:
-    """Those on a pipe: lines of our own. `bind` it to the session on that pipe before the first."""
+    """Direct requests on a pipe: lines of our own. `bind` it to the session on that pipe before the first."""
 
     def __init__(self, pipe: LineWriter) -> None:
         self.sink: Sink = pipe
@@ -325,7 +324,7 @@ class PipeRequests:
         return request
 
     def take(self, line: bytes) -> bool:
-        """Whether a line is the result of a request sent here; then it is settled. All else is the session's, and what
+        """True if a line is the result of a request sent here; then it is settled. All else is the session's, and what
         is long is to be given to `take_long`.
         """
         if not self._pending or len(line) > LONG or _is_of_several(line):
@@ -387,7 +386,9 @@ class PipeRequests:
 
 
 class SessionRequests:
-    """Those of a session that alone can send: a task for each asks it, as the full path does. `bind` it first."""
+    """Direct requests of a session that alone can send: a task for each asks it, as the full path does. `bind` it
+    first.
+    """
 
     def __init__(self, requests: RequestsInFlight) -> None:
         self.sink: Sink = _OPEN
@@ -450,10 +451,10 @@ class _TimeoutsByLength(dict[float, Timeouts]):
 
 
 def _is_result(answer: raw_json.AnswerLine) -> bool:
-    """Whether there is a result, and nothing else."""
+    """True if there is a result, and nothing else."""
     return answer.method is UNSET and answer.error is UNSET
 
 
 def _is_of_several(line: bytes) -> bool:
-    """Whether some clients would take it for more than one, which end at a carriage return."""
+    """True if some clients would take the line for more than one, as theirs end at a carriage return."""
     return line.find(b"\r", 0, -1) >= 0

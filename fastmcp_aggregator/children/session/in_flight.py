@@ -39,17 +39,17 @@ class AnyCaller(Protocol):
 
     @property
     def holder(self) -> Hashable:
-        """Whose share of the child it takes; None: it is the only client."""
+        """The holder that it counts for at the child; None: it is the only client."""
         ...
 
     @property
     def wants_progress(self) -> bool:
-        """Whether progress is to be asked for."""
+        """True if progress is to be asked for."""
         ...
 
     @property
     def capabilities(self) -> Mapping[str, Any] | None:
-        """What the client has declared that it can do, for children that are told with each request; None: unknown."""
+        """The declared capabilities of the client, for children that get them with each request; None: unknown."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class AskedTooLate(MCPError):
 
 
 class ActivityDeadline(Protocol):
-    """What limits how long a request may take."""
+    """A deadline that the activity of a request renews."""
 
     def touch(self) -> None:
         """The child has shown that it works on the request."""
@@ -115,7 +115,7 @@ class InFlight:
         self.deadline = deadline
         self.is_over = False
         self.is_given_up = False
-        """Whether its client answers no more questions over it."""
+        """True if its client answers no more questions over it."""
         self.questions = 0
         """How many of the child's questions its client has yet to answer."""
         self._open: set[CancelScope] = set()
@@ -127,7 +127,7 @@ class InFlight:
 
     @contextmanager
     def until_over(self) -> Iterator[None]:
-        """What goes on here for the request is given up, and leaves early, when the request ends."""
+        """Cancel the block, and leave it early, when the request ends."""
         with CancelScope() as scope:
             self._open.add(scope)
             try:
@@ -265,7 +265,7 @@ class RequestsInFlight:
         return None if best is None or best.is_given_up else best
 
     def caller_of(self, related: InFlight | None) -> AnyCaller | None:
-        """Who is to get a message; None: nobody."""
+        """The receiver of a message; None: nobody."""
         request = self.request_of(related)
         if request is not None and request.caller is not None:
             return request.caller

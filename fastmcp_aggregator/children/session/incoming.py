@@ -52,15 +52,15 @@ OnNotification = Callable[[str, Mapping[str, Any]], None]
 
 
 class SessionEvents(Protocol):
-    """What is reported of a session. Never blocks."""
+    """The events of a session. Never blocks."""
 
     @property
     def sole_client(self) -> AnyCaller | None:
-        """Whom the child's messages belong to while no request is in flight."""
+        """The owner of the child's messages while no request is in flight."""
         ...
 
     def roots(self) -> Mapping[str, Any] | None:
-        """What a question for roots is answered; None: the client is asked.
+        """The answer to a request for roots; None: the client is asked.
 
         Raises:
             MCPError: there are none to be told.
@@ -88,7 +88,7 @@ class Incoming:
         self._open: list[int] = []
         """Bytes of each open question."""
         self._listeners: dict[Any, OnNotification] = {}
-        """Who is told what comes on a `subscriptions/listen` stream of ours, by the id of its request."""
+        """The receivers of messages on a `subscriptions/listen` stream of ours, by the id of its request."""
 
     @contextmanager
     def listening(self, request_id: str, listener: OnNotification) -> Iterator[None]:

@@ -48,19 +48,19 @@ _PARTS_AT_ONCE = 50_000
 _IN_A_TURN = 1000
 """Components whose names are looked at."""
 _PARTS_OF_COMPONENT = 4
-"""What a component costs besides its parts."""
+"""The cost of a component besides its parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedList:
-    """What a child has listed of a kind, and what of it can be served."""
+    """The list of a kind from a child, and the part of it that can be served."""
 
     items: list[Any]
     protocol_version: str
     kept: tuple[Component, ...]
     ids: frozenset[str]
     parts: int
-    """What it costs to take it up goes by these."""
+    """Parts of all items: the cost of taking up the list goes by these."""
 
 
 async def read_catalogue(
@@ -176,7 +176,7 @@ def _header_schema(input_schema: Any) -> dict[str, Any]:
 
 
 def _declares(capabilities: dict[str, Any], name: str) -> bool:
-    """Whether to ask for it. A child that declares nothing at all is asked for everything."""
+    """True if the list is to be asked for. A child that declares nothing at all is asked for everything."""
     known = {spec.capability for spec in SPECS.values()}
     return name in capabilities or not known & capabilities.keys()
 
@@ -184,7 +184,7 @@ def _declares(capabilities: dict[str, Any], name: str) -> bool:
 async def _read_kind(
     server_key: str, session: ChildSession, kind: Kind, checked: dict[Kind, CheckedList]
 ) -> tuple[tuple[Component, ...], CacheHint | None, frozenset[str] | None]:
-    """What can be served of a kind; for how long; and the ids of all that is listed, None if that is not known."""
+    """The components of a kind that can be served; for how long; and the ids of all that is listed, None if unknown."""
     try:
         pages = await _read_pages(server_key, session, kind)
     except MCPError as error:
@@ -211,7 +211,7 @@ async def _let_others_go_on(parts: int) -> None:
 
 
 async def _without_rounds(server_key: str, kind: Kind, listed: tuple[Component, ...]) -> tuple[Component, ...]:
-    """What has not come round to the server again, through this program."""
+    """The items that have not come round to the server again, through this program."""
     kept = list[Component]()
     for number, item in enumerate(listed):
         if number % _IN_A_TURN == _IN_A_TURN - 1:
@@ -238,7 +238,7 @@ class _Pages:
     items: list[Any] = field(default_factory=list)
     rest: frozenset[str] = frozenset()
     hint: CacheHint | None = None
-    """What the first page says of how long they may be kept."""
+    """The first page's hint of how long they may be kept."""
     too_large: int = 0
     """How many are, each for itself."""
     left: int = _LONGEST
@@ -248,7 +248,7 @@ class _Pages:
 
     @property
     def are_known(self) -> bool:
-        """Whether it is known what is in them; if not, no more are read."""
+        """True if their content is known; if not, no more are read."""
         return self.left_for_ids >= 0
 
     async def take(self, kind: Kind, listed: list[Any]) -> None:
@@ -398,9 +398,8 @@ class Lists:
         return max(self._settle, wait)
 
     async def read_again(self, session: ChildSession) -> tuple[Catalogue, frozenset[Kind]] | None:
-        """What is offered now, and the kinds that the child says have changed; None: it fails.
-
-        Clients are told of these, even if they are as they were before.
+        """The present offer, and the kinds that the child has announced as changed; None: it fails. Clients are told of
+        these, even if they are as they were before.
         """
         self.are_due.clear()
         told, self._told = self._told, frozenset()

@@ -18,11 +18,11 @@ TOO_MANY_PARTS = (
 LONG = 1024 * 1024
 """Bytes of a message that is worked on in more than one turn of the event loop."""
 _REFUSED_METHOD = "request with too many values"
-"""What a request of the child's becomes, so that it is answered with an error."""
+"""The method that a request of the child's is given, so that it is answered with an error."""
 
 
 def is_too_large(message: bytes) -> bool:
-    """Whether a child's message would cost too much to parse."""
+    """True if a child's message would cost too much to parse."""
     return has_too_many_parts(message, ANSWER_PARTS_LIMIT)
 
 

@@ -144,7 +144,7 @@ class ChildSession:
         await self._session._dispatcher.notify(method, data.get("params"), options)  # type: ignore[arg-type]
 
     def is_over(self, error: MCPError) -> bool:
-        """Whether a request failed because the connection ended, and not because the child said so."""
+        """True if a request failed because the connection ended, and not because the child said so."""
         return self.lost.is_set() or (error.code == CONNECTION_CLOSED and error.message == "Connection closed")
 
     async def probe(self) -> None:

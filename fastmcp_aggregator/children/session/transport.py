@@ -59,7 +59,7 @@ class WatchedTransport(ClientTransport):
         self.counters = Counters()
         """Counts what is left out."""
         self.session_class: Callable[..., ClientSession] = ClientSession
-        """What makes the session over a reader and a writer."""
+        """The class of the session over a reader and a writer."""
         self._notifications = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
         self._requests = TokenBucket(burst=_NOTIFICATION_BURST, rate=_NOTIFICATION_RATE)
         self.throttle: Callable[[float], None] = lambda seconds: None
@@ -74,7 +74,7 @@ class WatchedTransport(ClientTransport):
 
     @property
     def failure(self) -> HttpFailure | None:
-        """What went wrong on the way to the child, where there is a way."""
+        """The failure on the way to the child, where there is a way."""
         return None
 
     def translated(self, error: MCPError) -> MCPError:
@@ -83,7 +83,7 @@ class WatchedTransport(ClientTransport):
 
     @contextmanager
     def reader(self, flow: FlowControl, on_invalid: Callable[[bytes], None]) -> Iterator[MessageReader]:
-        """What the session reads from, without the answers to direct requests."""
+        """The stream that the session reads, without the answers to direct requests."""
         direct = self.direct
 
         def end() -> None:
@@ -115,7 +115,7 @@ class WatchedTransport(ClientTransport):
         asyncio.get_running_loop().call_later(_DELIVERY_BOUND, self.lost.set)
 
     def admits(self, message: object) -> bool:
-        """Whether the session gets a message: its answers always, notifications and requests unless there are too many.
+        """True if the session gets a message: its answers always, notifications and requests unless there are too many.
 
         Answers to direct requests are not the session's.
         """
@@ -142,7 +142,7 @@ class WatchedTransport(ClientTransport):
         return True
 
     async def _checked(self, on_invalid: Callable[[bytes], None], line: bytes) -> bytes | None:
-        """What is parsed in place of a line: of one with too many parts nothing is, unless it is passed on as it is."""
+        """The text that is parsed in place of a line: with too many parts none is, unless it is passed on as it is."""
         is_long = len(line) > LONG
         if is_long and self.direct is not None and await self.direct.take_long(line):
             return None

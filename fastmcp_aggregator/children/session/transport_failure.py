@@ -34,7 +34,7 @@ class HttpFailure:
 
     @property
     def is_answer(self) -> bool:
-        """Whether the server is well, however little the caller has of its answer."""
+        """True if the server is well, however little the caller has of its answer."""
         return self.kind in ("expired", "login", "unacceptable")
 
 

@@ -175,7 +175,7 @@ class ProcessTransport(WatchedTransport):
 
 
 def _can_be_dropped(line: bytes) -> bool:
-    """Whether a line is surely a notification, and not one that lists have changed. Every other message has an id."""
+    """True if a line is surely a notification, and not one that lists have changed. Every other message has an id."""
     is_sure = b'"method"' in line and b'"id"' not in line and b"\\u" not in line
     return is_sure and b"list_changed" not in line
 

@@ -27,7 +27,7 @@ class Display(Report):
         self._with_table = with_table
         self._console = console or Console(stderr=True)
         self._spinner = Spinner("dots", text=self._status())
-        # What others write to stderr meanwhile appears above the line. stdout is the client's: it is left alone.
+        # Output of others on stderr appears above the line meanwhile. stdout is the client's: it is left alone.
         self._live = Live(
             self._spinner,
             console=self._console,

@@ -103,7 +103,7 @@ def _server(key: str, sources: Sources) -> dict[str, Any]:
         **{name: getattr(status, name) for name in fields},
         **_account(child, status, sources),
         **({"withdrawn": sorted(sources.withdrawn.get(key, ()))} if sources.viewer.may_operate else {}),
-        # What a server has besides tools belongs to every group that has the server.
+        # Resources and prompts of a server belong to every group that has the server.
         "resources": status.resources + status.templates,
         "prompts": status.prompts,
     }
