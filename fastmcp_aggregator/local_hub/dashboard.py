@@ -97,16 +97,18 @@ class SecretUrl:
         start, _, rest = path[1:].partition("/")
         if secrets.compare_digest(f"/{start}".encode(), self._secret.encode()) and "/" in path[1:]:
             await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
-        elif start == "open" and scope["method"] == "GET" and self._is_known(scope) and self._is_good(rest):
+        elif start == "open" and scope["method"] == "GET" and self._is_good(rest, scope):
             await RedirectResponse(f"{self._secret}/", 303, _HEADERS)(scope, receive, send)
         else:
             client = scope.get("client") or ("",)
-            # A token may be good yet, for its own user.
-            self._on_refused(client[0], "/open" if start == "open" else path, "the address leads nowhere")
+            # A token may be good yet, for its own user; and the page's address is, however it was misspelt.
+            told = "/open" if start == "open" else path.replace(self._secret[1:], "…")
+            self._on_refused(client[0], told, "the address leads nowhere")
             await PlainTextResponse("Not Found", 404, _HEADERS)(scope, receive, send)
 
-    def _is_good(self, token: str) -> bool:
-        return self._tokens.pop(token, 0.0) > self._clock()
+    def _is_good(self, token: str, scope: Scope) -> bool:
+        is_known = token in self._tokens and self._is_known(scope)  # to look whose a connection is takes longer
+        return is_known and self._tokens.pop(token) > self._clock()
 
 
 _CONNECTIONS = Path("/proc/net/tcp")

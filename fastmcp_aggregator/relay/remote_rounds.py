@@ -15,6 +15,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
+from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.relay.pending_calls import Notify, call_is_over
@@ -77,7 +78,8 @@ async def to_message(result: Awaitable[Result]) -> Message:
     try:
         return {"result": await result}
     except MCPError as error:
-        return {"error": {"code": error.error.code, "message": error.error.message, "data": error.error.data}}
+        reason = {"denied": error.reason} if isinstance(error, Denied) else {}
+        return {"error": {"code": error.error.code, "message": error.error.message, "data": error.error.data, **reason}}
     except ChildServerError as error:
         reported = {name: getattr(error, name) for name in _REPORTED}
         return {"failed": reported}
@@ -88,6 +90,8 @@ def result_from(answer: Message) -> Result:
     match answer:
         case {"result": dict(result)}:
             return result
+        case {"error": {"code": int(code), "message": str(message), "data": data, "denied": str(reason)}}:
+            raise Denied(code, message, data, reason=reason)
         case {"error": {"code": int(code), "message": str(message), "data": data}}:
             raise MCPError(code, message, data)
         case {"failed": {"server_key": str(), "phase": str(), "reason": str(), **rest} as failure} if (

@@ -65,6 +65,27 @@ async def test_all_else_is_not_found(secret_url: SecretUrl, path: str) -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("way", ["/{}", "//{}/", "/x{}/dashboard/", "/{}%2e"])
+async def test_the_secret_part_of_the_address_is_in_no_refusal(clock: Clock, way: str) -> None:
+    told: list[str] = []
+    secret_url = SecretUrl(Starlette(), clock, lambda *about: told.extend(about))
+    async with browser(secret_url) as client:
+        secret = (await client.get(secret_url.new_address())).headers["location"].strip("/")
+        assert (await client.get("http://127.0.0.1" + way.format(secret))).status_code == 404
+    assert len(told) == 3
+    assert secret not in "".join(told)
+
+
+async def test_nobody_is_looked_up_for_an_address_that_was_never_made(clock: Clock) -> None:
+    looked: list[object] = []
+    secret_url = SecretUrl(Starlette(), clock, unheard, lambda scope: bool(looked.append(scope)))
+    async with browser(secret_url) as client:
+        assert (await client.get("/open/x")).status_code == 404
+        assert looked == []
+        assert (await client.get(secret_url.new_address())).status_code == 404
+    assert len(looked) == 1
+
+
 async def test_an_address_leads_nowhere_for_a_process_of_another_user_and_stays_good(clock: Clock) -> None:
     users = iter([False, True])
     secret_url = SecretUrl(Starlette(routes=[Route("/{path:path}", path_of)]), clock, unheard, lambda _: next(users))

@@ -19,7 +19,7 @@ from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import connection
 from fastmcp_aggregator.front.http.endpoints import Endpoints, head_of
-from fastmcp_aggregator.front.http.gate import IS_ENDING, Gate, GateLimits
+from fastmcp_aggregator.front.http.gate import IS_ENDING, AdmissionQueue, Gate, GateLimits
 
 
 class Inner:
@@ -458,6 +458,16 @@ async def test_caller_that_takes_all_that_there_is_keeps_nobody_else_out() -> No
     await until(lambda: inner.running == 5)
     inner.end.set()
     assert {status for status, _ in await asyncio.gather(*ours, theirs)} == {200}
+
+
+async def test_of_who_sends_no_body_nothing_is_kept() -> None:
+    inner, limits = Inner(), GateLimits(2, 3, 1000)
+    places = AdmissionQueue(limits)
+    caller = Caller(Gate(inner, limits, ENDPOINTS, has_auth=False, places=places))
+    inner.end.set()
+    for last in range(5):
+        assert (await caller.send(b"", method="DELETE", address=f"127.0.0.{last}"))[0] == 200
+    assert {name: usage.holders for name, usage in places.usage().items() if usage.holders} == {}
 
 
 async def test_keys_of_one_principal_have_one_share() -> None:

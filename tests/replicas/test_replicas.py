@@ -36,6 +36,7 @@ pytestmark = [needs_redis, pytest.mark.replicas]
 
 ROOTS = {"method": "roots/list"}
 OVER = "requestState: the call that it continues is over; call again without it"
+OF_ANOTHER = "the call belongs to another caller, or to another request"
 NOTE = "note://remote//a"
 SECRET = "a secret of thirty-two characters"
 
@@ -134,9 +135,10 @@ async def test_a_state_is_good_once_and_for_the_same_request_at_another_replica_
     assert (await one.error("tools/call", again))["message"] == OVER
 
 
-async def test_a_state_is_good_for_the_same_principal_only_at_another_replica_too(hubs: Hubs) -> None:
+async def test_a_state_is_good_for_the_same_principal_only_at_another_replica_too(hubs: Hubs, tmp_path: Path) -> None:
     tokens = {name: {"client_id": name, "scopes": []} for name in ("alice", "mallory")}
-    await hubs.start(config(old=talking()), auth=StaticTokenVerifier(tokens))
+    audit = tmp_path / "audit.jsonl"
+    await hubs.start(config(old=talking()), auth=StaticTokenVerifier(tokens), audit=str(audit))
     about: dict[str, Any] = {"modern": True, "capabilities": EVERYTHING}
     alices = await hubs.clients(**about, headers={"Authorization": "Bearer alice"})
     mallorys = await hubs.clients(**about, headers={"Authorization": "Bearer mallory"})
@@ -144,6 +146,9 @@ async def test_a_state_is_good_for_the_same_principal_only_at_another_replica_to
     first = await alices[0].result("tools/call", params)
     assert (await mallorys[1].error("tools/call", with_answers(params, first)))["message"] == OVER
     assert (await alices[1].result("tools/call", with_answers(params, first)))["resultType"] == "complete"
+    await until(lambda: audit.read_text().count("\n") == 3)
+    denied = [line for line in map(json.loads, audit.read_text().splitlines()) if line["outcome"] == "denied"]
+    assert [(line["principal"], line["reason"]) for line in denied] == [("client:mallory", OF_ANOTHER)]
 
 
 async def test_errors_of_the_server_and_of_its_loss_come_from_another_replica_as_they_are(hubs: Hubs) -> None:

@@ -124,7 +124,7 @@ class Body:
         if message["type"] != "http.request":
             raise ClientDisconnect
         part = len(message.get("body", b""))
-        if not self._has_room(part):
+        if part and not self._has_room(part):
             raise NoRoom
         self.messages.append(message)
         self.size += part
