@@ -46,11 +46,11 @@ Context = ServerRequestContext[Any, Any]
 """One request as the SDK's server hands it to its middleware."""
 
 WHILE_LET_IN = "fastmcp_aggregator.while_let_in"
-"""Where an HTTP request's scope has how its credentials are followed, if they can be revoked."""
+"""The key of an HTTP request's scope for how its credentials are followed, if they can be revoked."""
 HOLDER = "fastmcp_aggregator.holder"
-"""Where an HTTP request's scope has whose share it takes."""
+"""The key of an HTTP request's scope for the holder that it counts for."""
 SESSION_SLOT = "fastmcp_aggregator.session_slot"
-"""Where the scope of an HTTP request that opens a session has the slot that the session takes."""
+"""The key of the scope of an HTTP request that opens a session for the session's slot."""
 _CAPABILITIES = "fastmcp_aggregator.capabilities"
 _LOG_LEVEL = "fastmcp_aggregator.log_level"
 _EVERYTHING = LEVELS[0]
@@ -87,7 +87,7 @@ class Caller:
         """The id that the client gave to the request; empty for a notification."""
         self.is_modern = is_modern
         self.is_remote = scope is not None
-        """Whether it came over HTTP."""
+        """True if it came over HTTP."""
         self.scope: Mapping[str, Any] = scope or {}
         """The ASGI scope of its HTTP request; empty without one."""
         self.trace_id = trace_of(meta, self.scope)
@@ -95,7 +95,9 @@ class Caller:
         token = access_token_of(self.scope) if "user" in self.scope else None
         self.while_let_in: Callable[[Callable[[], None]], AbstractContextManager[Any]]
         self.while_let_in = self.scope.get(WHILE_LET_IN, nullcontext)
-        """For what outlives the request: what it is given is called once the credentials no longer let it in."""
+        """Registers a function that is called once the credentials no longer let the caller in, for what outlives the
+        request.
+        """
         self.principal = ANYBODY if token is None else principal_of(token)
         """The principal of the request, over HTTP; else `ANYBODY`."""
         self.bearer = None if token is None or self.principal.name.startswith(KEY_MARK) else token.token
@@ -103,13 +105,13 @@ class Caller:
         self.account: Hashable = None if token is None else self.principal.name
         """The name of the principal; None: unauthenticated."""
         self.wants_progress = self._progress_token is not None
-        """Whether the request came with a token for progress notifications."""
+        """True if the request came with a token for progress notifications."""
         self._pipe: Any = self.connection.outbound if self.connection.has_standalone_channel else None
         self.identity: Hashable = self._pipe or object() if self.is_modern else self.connection
         """Equal for all requests of one client: of one connection, or pipe. Over modern HTTP each request is alone."""
         self._pipe_client = None if self.is_remote else PIPE_CLIENT.get()
         self.holder: Hashable = self.scope.get(HOLDER) if self._pipe_client is None else self._pipe_client.holder
-        """Whose share its calls take at a child; None: it is the only client."""
+        """The holder that its calls count for at a child; None: it is the only client."""
 
     @classmethod
     def of(cls, ctx: Context) -> Self:
@@ -127,12 +129,12 @@ class Caller:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine, and may be told of its commands and files."""
+        """True if it is on this machine, and may see the hub's commands and files."""
         return not self.is_remote or is_local(self.scope)
 
     @cached_property
     def capabilities(self) -> client_capabilities.Capabilities:
-        """What children are told that the client can do: what it has declared."""
+        """The declared capabilities of the client, as children see them."""
         of_request = self._meta.get(CLIENT_CAPABILITIES_META_KEY)
         return extensions.for_child(of_request, "modern") if self.is_modern else declared_by(self.connection)
 
@@ -146,17 +148,17 @@ class Caller:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether the client has declared anything that a child can ask it for."""
+        """True if the client has declared anything that a child can ask it for."""
         return not self.capabilities.keys().isdisjoint(client_capabilities.ASKABLE)
 
     @property
     def shows_apps(self) -> bool:
-        """Whether the client has declared that it shows the pages of apps, whose calls it passes on as they are."""
+        """True if the client has declared that it shows the pages of apps, whose calls it passes on as they are."""
         return APPS.identifier in extensions.relayed(self.capabilities)
 
     @property
     def session(self) -> Hashable:
-        """What ties the client's requests together: its connection, or what it has authenticated as."""
+        """The key that ties the client's requests together: its connection, or its principal."""
         if not self.is_modern:
             return self.connection
         return self._pipe or self.account
@@ -192,7 +194,7 @@ class Caller:
 
     @property
     def log_level(self) -> str | None:
-        """From which level on the client wants log messages; None: it wants none."""
+        """The least level of log messages that the client wants; None: it wants none."""
         if self.is_modern:
             level = self._meta.get(LOG_LEVEL_META_KEY)
             return level if level in LEVELS else None
@@ -216,7 +218,7 @@ class Caller:
             self._queue.put(method, params)
 
     def is_told(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether it gets this notification of its request."""
+        """True if it gets this notification of its request."""
         if method not in CALLER_NOTIFICATIONS["modern" if self.is_modern else "legacy"]:
             return False
         if method == PROGRESS.name:
@@ -339,13 +341,13 @@ def remember_log_level(connection: Connection, level: str) -> None:
 
 
 def wanted_log_level(connection: Connection) -> str | None:
-    """From which level on a legacy client wants log messages; None if it has never said."""
+    """The least level of log messages that a legacy client wants; None if it has never said."""
     level = connection.state.get(_LOG_LEVEL)
     return level if isinstance(level, str) else None
 
 
 def declared_by(connection: Connection) -> client_capabilities.Capabilities:
-    """What a legacy client has declared, to us or to the app that we are mounted in."""
+    """The capabilities of a legacy client, declared to us or to the app that we are mounted in."""
     known = connection.state.get(_CAPABILITIES)
     if known is None and connection.client_capabilities is not None:
         known = connection.client_capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)

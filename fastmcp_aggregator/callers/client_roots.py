@@ -35,7 +35,7 @@ class Roots:
 
 
 class _Known:
-    """What one client has told; a new edition for each change."""
+    """The known roots of one client; a new edition for each change."""
 
     def __init__(self) -> None:
         self.asking = asyncio.Lock()
@@ -62,7 +62,7 @@ async def roots_of(caller: Caller) -> Roots | None:
 
 
 def roots_are_current(caller: Caller) -> bool:
-    """Whether what `roots_of` has returned just now is still so: the client may have said meanwhile that it is not."""
+    """True if the last result of `roots_of` is still so: the client may have announced a change meanwhile."""
     if caller.is_modern or "roots" not in caller.capabilities:
         return True
     known = _known(caller.connection)

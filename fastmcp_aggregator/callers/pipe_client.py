@@ -19,7 +19,7 @@ class PipeClient(Attached):
         """`working_folder` is the absolute path of the folder in which its program runs; None: unknown."""
         self.working_folder = working_folder
         self.holder: Hashable = self if is_one_of_many else None
-        """Whose share its calls take; None: it is the only client."""
+        """The holder that its calls count for; None: it is the only client."""
         self._at_end = ExitStack()
 
     def at_end(self, action: Callable[[], None]) -> None:
@@ -33,7 +33,7 @@ class PipeClient(Attached):
 
 
 PIPE_CLIENT: ContextVar[PipeClient | None] = ContextVar("the client on this pipe", default=None)
-"""In the context in which a front reads the requests of one client, and serves them."""
+"""The client of a pipe, in the context in which a front reads and serves its requests."""
 
 
 @contextmanager

@@ -54,19 +54,19 @@ logger = logging.getLogger(__name__)
 
 
 class ChildEvents(Protocol):
-    """What children report. Never blocks."""
+    """The events that children report. Never blocks."""
 
     def connected(self, child: Child) -> None:
-        """It has a new session, without the state of earlier ones."""
+        """The child has a new session, without the state of earlier ones."""
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
-        """It offers something else of these kinds, or is available again, or no longer."""
+        """The child offers something else of these kinds, or is available again, or no longer."""
 
     def retired(self, child: Child) -> None:
-        """It is gone from the config, or another has its place, and is being closed."""
+        """The child is gone from the config, or was replaced, and is being closed."""
 
     def lists_changed(self, child: Child) -> None:
-        """It has sent `list_changed`; `changed` follows once the lists are read."""
+        """The child has sent `list_changed`; `changed` follows once the lists are read."""
 
     def resource_updated(self, child: Child, uri: str) -> None:
         """A resource has changed, by the child's URI."""
@@ -75,13 +75,13 @@ class ChildEvents(Protocol):
         """A question of the child was refused, because its caller is unknown."""
 
     def is_needed(self, child: Child) -> bool:
-        """Whether it has to run though it has no request."""
+        """True if it has to run though it has no request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChildContext:
-    """What all children of one run share."""
+    """The parts that all children of one run share."""
 
     events: ChildEvents
     profile: ClientProfile
@@ -92,7 +92,7 @@ class ChildContext:
     connect_slots: StartSlots
     """Start slots of remote servers."""
     catalogues: CatalogueStore | None = None
-    """Where what they offer is kept for the next run."""
+    """The store of their catalogues for the next run."""
 
 
 class Child:
@@ -126,16 +126,16 @@ class Child:
         self.attempted = asyncio.Event()
         """Set when the present attempt has succeeded or failed, and then replaced."""
         self.is_waking = False
-        """Whether it is being started because a request came while it slept."""
+        """True while it starts because a request came while it slept."""
         self.why_stopped = ""
         self.stands_for_instances = place is None and options.endpoint.access.lists_per_caller
-        """Whether it is never connected itself: each caller is listed what its own account sees, and calls with it."""
+        """True if it is never connected itself: each caller sees the lists of its own account, and calls with it."""
         store = context.catalogues if place is None and not self.stands_for_instances else None
         self.offer = Offer(server, options, context.profile, store, partial(context.events.changed, self))
         if self.stands_for_instances:
             self.offer.stand(_login_catalogue_of(server, options))
         self.evidence = evidence or Evidence(server, options, self.offer.shown, self.offer.keep_shown)
-        """What it has shown, and whom its instances are for."""
+        """The evidence that it has shown, and the clients of its instances."""
         self.calls = Calls(self, options, context.timings)
         self._clock = context.timings.clock
         self._slots = context.start_slots if isinstance(server, StdioServer) else context.connect_slots
@@ -167,7 +167,7 @@ class Child:
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether it is not started before the first client has said what it can do."""
+        """True if its start waits for the capabilities of the first client."""
         return self.context.profile.is_awaited
 
     # The owner's side.
@@ -260,7 +260,7 @@ class Child:
         return self._awaited > 0 or self.calls.in_flight > 0
 
     def _start_holder(self) -> Hashable:
-        """Whose share a start takes: that of who it is for, or who calls it most."""
+        """The holder that a start counts for: its instance's, or the one that calls it most."""
         return self.calls.largest_holder if self._holder is None else self._holder
 
     def _opened(self) -> None:
@@ -390,7 +390,7 @@ class Child:
         return self.context.profile.sole_client
 
     def roots(self) -> Mapping[str, Any] | None:
-        """What it is answered that asks for roots; None: the client is asked. It has shown that it asks for them.
+        """The answer to its request for roots; None: the client is asked. It has shown that it asks for them.
 
         Raises:
             MCPError: it has several clients, and may not know the roots of one of them.
@@ -488,7 +488,7 @@ class Child:
 
     @property
     def era_asleep(self) -> str | None:
-        """In which it was spoken to before it slept; None: it does not sleep, or that is not known."""
+        """The era of its session before it slept; None: it does not sleep, or that is not known."""
         return self.offer.era if self.state is ChildState.SLEEPING or self.is_waking else None
 
     @property
@@ -497,12 +497,12 @@ class Child:
 
     @property
     def is_without_login(self) -> bool:
-        """Whether it failed because a person has to log in."""
+        """True if it failed because a person has to log in."""
         return self.last_failure is not None and self.last_failure.login_needed
 
     @property
     def _is_login_needed(self) -> bool:
-        """Whether a person has to log in, also while it still runs with what it was connected with."""
+        """True if a person has to log in, also while it still runs with its old credentials."""
         return self.is_without_login or self._connecting.endpoint.why_login_needed is not None
 
     def stderr(self, lines: int) -> tuple[str, ...]:
@@ -545,7 +545,7 @@ class Child:
 
 
 def _login_catalogue_of(server: ServerConfig, options: ChildOptions) -> Catalogue:
-    """What is listed of a server to callers without an account there."""
+    """The catalogue of a server for callers without an account there."""
     oauth = options.endpoint.access.oauth
     can_log_in = oauth is not None and oauth.account == "caller"
     return login_catalogue(server.key, prefix=options.settings.prefix, can_log_in=can_log_in)

@@ -52,7 +52,7 @@ class ClientProfile:
         return profile
 
     def expect_one(self) -> None:
-        """There will be one client: the children are to be to it as they would be without us."""
+        """Expect one client: the children are to be to it as they would be without us."""
         self.is_single = True
         self.is_awaited = not self.known.is_set()
 
@@ -83,7 +83,7 @@ class ClientProfile:
         return self._declared if self._declared is not None else RELAYED
 
     def eras(self, setting: str) -> tuple[str, ...]:
-        """In which eras to speak with a child, in this order. The only client's own comes first: then nothing of what
-        the child can do for it needs to be translated.
+        """The eras to try with a child, in this order. The only client's own comes first: then nothing of what the
+        child can do for it needs to be translated.
         """
         return ("legacy", "modern") if setting == "auto" and self._is_legacy else (setting,)

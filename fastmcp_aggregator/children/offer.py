@@ -76,7 +76,7 @@ class Offer:
 
     @property
     def era(self) -> str | None:
-        """In which the child was listed last, in this run or an earlier one; None: not yet."""
+        """The era in which the child was listed last, in this run or an earlier one; None: not yet."""
         if self._era is None and self._of_earlier_run() is not None:
             return self._earlier[self._profile.kind].era
         return self._era

@@ -75,7 +75,7 @@ class Retry:
         self._suspended = asyncio.Event()
         self._at: float | None = None
         self._earliest = 0.0
-        """From when on a call may trigger the attempt."""
+        """The time from which on a call may trigger the attempt."""
         self._renewed_at = -math.inf
 
     @property

@@ -17,7 +17,7 @@ _TICK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """In seconds, where nothing else is said."""
+    """Timeouts and pauses, in seconds, where nothing else is said."""
 
     clock: Callable[[], float] = time.monotonic
     """Monotonic seconds."""
@@ -36,7 +36,7 @@ class Timings:
     health_interval: float = 30.0
     """The silence of an idle child after which it is pinged."""
     health_deadline: float = 10.0
-    """How long it has to answer."""
+    """The time to answer a ping."""
 
     wake_bound: float = 5.0
     """How long a call waits for the reconnection that it has triggered."""

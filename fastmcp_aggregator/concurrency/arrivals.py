@@ -22,7 +22,7 @@ from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.limiter import Holder
 
 _ACCEPTED_AT_ONCE = 64
-"""In a turn of the event loop."""
+"""Connections accepted in a turn of the event loop."""
 _CLOSED_AT_ONCE = 16
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
@@ -86,15 +86,15 @@ class Arrivals:
         self._refusal = refusal
         self._loop = asyncio.get_running_loop()
         self._silent: dict[int, Arrival] = {}
-        """Those that have sent nothing, by file descriptor; or were closed for others, until it is another's."""
+        """Connections that have sent nothing, by file descriptor; or were closed for others, until it is another's."""
         self._waiting: dict[Holder, deque[Arrival]] = {}
-        """Those that wait to be taken up, by address."""
+        """Connections that wait to be taken up, by address."""
         self._count = 0
-        """Of those."""
+        """The number of those."""
         self._left: deque[Arrival] = deque()
-        """Those that wait to be closed."""
+        """Connections that wait to be closed."""
         self._is_full = False
-        """Whether others stay in the system's queue."""
+        """True if others stay in the system's queue."""
         self._next_turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -106,7 +106,7 @@ class Arrivals:
         self._listen()
 
     def has_left(self, connection: HasFileno) -> bool:
-        """Whether a client has ended its half of a connection, and many others wait."""
+        """True if a client has ended its half of a connection, and many others wait."""
         return self._count >= _MANY and _is_ended(connection)
 
     def close_listener(self) -> None:
@@ -225,7 +225,7 @@ class Arrivals:
 
 
 def _is_ended(connection: HasFileno) -> bool:
-    """Whether the client sends no more, or is gone."""
+    """True if the client sends no more, or is gone."""
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))

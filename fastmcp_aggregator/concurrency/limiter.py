@@ -41,7 +41,7 @@ def share_of(capacity: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a capacity is taken: by how many holders, most of it by whom; and how often there was no room."""
+    """The taken part of a capacity: by how many holders, most of it by which; and how often there was no room."""
 
     total: int
     taken: int
@@ -64,19 +64,19 @@ class FairShare:
         self.taken = 0
         """Slots taken by all holders together."""
         self.refused = 0
-        """How often there was no room for who wanted some."""
+        """Refusals for lack of room."""
 
     @property
     def is_full(self) -> bool:
         return self.taken >= self.total
 
     def usage(self) -> Usage:
-        """How much is taken now; it looks at all holders."""
+        """The present usage; O(holders)."""
         return Usage(self.total, self.taken, self.holders, self.largest(), self.refused)
 
     @property
     def holders(self) -> int:
-        """How many have something."""
+        """The number of holders."""
         return len(self._held)
 
     def largest(self) -> tuple[Holder, int]:
@@ -84,7 +84,7 @@ class FairShare:
         return max(self._held.items(), key=itemgetter(1), default=(None, 0))
 
     def held(self, holder: Holder) -> int:
-        """How much a holder has."""
+        """The amount that a holder has."""
         return self._held.get(holder, 0)
 
     def has_room(self, holder: Holder, amount: int = 1) -> bool:

@@ -62,13 +62,13 @@ class LiveClients:
         self._streams: dict[Hashable, _Stream] = {}
         """Streams of modern clients."""
         self._open: Counter[Hashable] = Counter()
-        """How many each principal has."""
+        """Open streams by principal."""
         self.connections: set[Connection] = set()
         """Connections of legacy clients."""
         self._principals: WeakKeyDictionary[Connection, Hashable] = WeakKeyDictionary()
         self.sessions: dict[str, Connection] = {}
         self._changed: dict[Hashable, set[str]] = {}
-        """By principal, the lists that are others for it; those under None are for everybody."""
+        """Changed lists by principal; those under None are for everybody."""
         self._notifying: asyncio.Task[None] | None = None
 
     @contextmanager

@@ -21,7 +21,7 @@ from fastmcp_aggregator.replicas.wire import is_replica_id
 
 
 class RemoteCaller:
-    """Who a request is sent for that is at another replica, or nobody who could be told or asked anything."""
+    """The caller at another replica that a request is sent for, or nobody who could be told or asked anything."""
 
     wants_progress = False
     log_level = None
@@ -45,7 +45,7 @@ class RemoteCaller:
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """What another replica asks of tasks that are here; without a method, to be told how they are."""
+    """A request of another replica about tasks that are here; without a method, for their state."""
 
     refs: Sequence[TaskRef]
     method: str
@@ -65,7 +65,7 @@ class RemoteTasks:
         return self._peers.id
 
     def has(self, replica: str) -> bool:
-        """Whether a replica, as an id names it, is another."""
+        """True if a replica, as an id names it, is another."""
         return bool(self._peers.id) and is_replica_id(replica) and replica != self._peers.id
 
     async def ask(self, ref: TaskRef, call: Call) -> Result:
@@ -102,7 +102,11 @@ def _message(refs: Sequence[TaskRef], method: str, params: Mapping[str, Any], ca
 
 
 def question_from(message: Message) -> TaskRequest:
-    """What another replica asks. Raises: MalformedMessageError."""
+    """The request in another replica's message.
+
+    Raises:
+        MalformedMessageError
+    """
     match message:
         case {
             "tasks": [_, *_] as tasks,

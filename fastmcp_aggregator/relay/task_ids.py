@@ -51,12 +51,12 @@ class TaskIds:
         return ref if ref is not None and owner == _plain(account) else None
 
     def is_of_another(self, task_id: Any, account: Hashable) -> bool:
-        """Whether it is the id of a task, and not of this account's."""
+        """True if it is the id of a task, and not of this account's."""
         owner, ref = self._opened(task_id)
         return ref is not None and owner != _plain(account)
 
     def _opened(self, task_id: Any) -> tuple[Any, TaskRef | None]:
-        """Whose an id is, and its task, if it is one of ours."""
+        """The account of an id, and its task, if it is one of ours."""
         if not isinstance(task_id, str) or len(task_id) > _LONGEST_ID:
             return None, None
         try:

@@ -47,7 +47,7 @@ class Polling:
         self._clock = asyncio.get_running_loop().time
         self._began = self._last_answer = self._clock()
         self.is_over = False
-        """Whether the server has nothing more to do for it."""
+        """True once the server has nothing more to do for it."""
 
     async def result(self, task: Result) -> Result:
         """The result of the tool.
@@ -72,7 +72,7 @@ class Polling:
         return _outcome(task)
 
     async def _next(self, task: Result) -> Result:
-        """What the server says now; the same as before, if it cannot be asked for a moment."""
+        """The server's next answer; the same as before, if it cannot be asked for a moment."""
         try:
             task = await self._ask(TASKS_GET.name)
         except ChildServerError as error:

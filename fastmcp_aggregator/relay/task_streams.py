@@ -78,7 +78,7 @@ async def listening(tasks: Tasks, wanted: list[Listened], caller: Caller, delive
 
 
 def _ended(agreed: asyncio.Future[list[str]], stream: asyncio.Task[None]) -> None:
-    """How it ends is no accident to be reported: the client asks for its tasks, too."""
+    """Ignore the reason for its end: the client asks for its tasks, too."""
     if not stream.cancelled():
         stream.exception()
     if not agreed.done():

@@ -70,7 +70,7 @@ a word, and a call that is just on its way then is lost.
 _SSE_EVENT_LIMIT = 1024**2
 """The limit of the SDK's client for SSE, which has no option for it."""
 _MOST_RENEWALS = 3
-"""Of its credentials for one request: what another process has just renewed may be refused, too."""
+"""Renewals of its credentials for one request: what another process has just renewed may be refused, too."""
 _MOST_COOKIES, _MOST_COOKIE_CHARACTERS = 50, 16 * 1024
 """Bounds of one account's cookies; beyond them cookies are dropped."""
 _MOST_JARS = 1000
@@ -93,10 +93,10 @@ class RemoteHttp(httpx2.AsyncBaseTransport):
         self.failure: HttpFailure | None = None
         """The latest failure, if nothing has succeeded since."""
         self._queries = {full.path: full.query}
-        """By path: the query is as secret as a header, and a redirect usually repeats it."""
+        """Queries by path: the query is as secret as a header, and a redirect usually repeats it."""
         self._credentials = credentials
         self._cookies: dict[Hashable, httpx2.Cookies] = {}
-        """By the principal of the request that they were set for; None: unauthenticated."""
+        """Cookies by the principal of the request that they were set for; None: unauthenticated."""
         self._is_sse = transport == "sse"
         self._limit = limit
         self._unfinished = Unfinished(max(2 * limit, _LEAST_UNFINISHED))

@@ -27,7 +27,7 @@ from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
 _AUTHORIZATION = "authorization"
 EVERYBODY: Hashable = object()
-"""In place of a principal."""
+"""The key of tokens that belong to no principal."""
 
 
 class TokenSource(Protocol):

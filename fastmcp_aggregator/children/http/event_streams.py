@@ -171,7 +171,7 @@ def _has_id(event: bytes) -> bool:
 
 
 def _line_begins(event: bytes) -> Iterator[int]:
-    """Where lines begin, but for the first."""
+    """The starts of lines, but for the first."""
     for end in (b"\n", b"\r"):
         begin = event.find(end) + 1
         while begin:

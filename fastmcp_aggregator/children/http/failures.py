@@ -26,7 +26,7 @@ _LONGEST_PAUSE = 300.0
 """Seconds that a Retry-After can keep a server out of use."""
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 _REQUEST = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":')
-"""How a request begins as the SDK writes it, whose arguments then need not be parsed."""
+"""The start of a request as the SDK writes it, whose arguments then need not be parsed."""
 _STATUS = re.compile(r"[45]\d\d\b")
 _CODING = re.compile(r"[a-z0-9-]{1,20}")
 _CANCELLED = CANCELLED.encode()

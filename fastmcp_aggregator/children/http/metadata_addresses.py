@@ -28,7 +28,7 @@ _ADDRESSES = frozenset(
     )
 )
 _LINK_LOCAL = ipaddress.IPv4Network("169.254.0.0/16")
-"""Where new services of this kind appear; servers are given no address there (RFC 3927)."""
+"""The range of new services of this kind; servers are given no address there (RFC 3927)."""
 _HOSTS = frozenset({"metadata.google.internal", "metadata.goog"})
 _EMBEDDED = (
     *((2, 3, 4, 5), (4, 5, 6, 7)),  # 6to4 (RFC 3056), the server of Teredo (RFC 4380), NAT64 with /32
@@ -98,9 +98,11 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _leads_there(address: IPv6Address) -> Iterator[bool]:
-    """Where else an IPv6 address may lead. In arbitrary bytes whole addresses count alone, which nothing else has."""
+    """For each address to which an IPv6 address may lead, True if it is one of a metadata service. In arbitrary bytes
+    only whole addresses count, which nothing else has.
+    """
     data = address.packed
-    found = [IPv4Address(bytes(data[index] for index in places)) for places in _EMBEDDED]
+    found = [IPv4Address(bytes(data[index] for index in indices)) for indices in _EMBEDDED]
     found.append(IPv4Address(bytes(byte ^ 0xFF for byte in data[12:])))  # the client of Teredo (RFC 4380, section 4)
     yield from (embedded in _ADDRESSES for embedded in found)
     if any(address in network for network in _TRANSLATED):

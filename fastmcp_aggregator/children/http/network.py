@@ -22,12 +22,14 @@ _MOST_BYTES = 128 * 1024
 """Before the body: a head has at most some 100 KB."""
 _AT_ONCE = 8 * 1024
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
-"""How many bytes more may come before the body of the answer that is waited for; None: its head has come."""
+"""Bytes that may still come before the body of the awaited answer; None: its head has come."""
 
 
 @cache
 def tls() -> ssl.SSLContext:
-    """For all servers and their authorization servers: to read the certificates takes tens of milliseconds of all."""
+    """The TLS context for all servers and their authorization servers: to read the certificates takes tens of
+    milliseconds of all.
+    """
     return httpx2.create_ssl_context()
 
 

@@ -29,7 +29,7 @@ from fastmcp_aggregator.config import RemoteServer
 _REDIRECT, _NOT_FOLLOWED = "Redirect to ", " not followed"
 """The SDK's words for a redirect that it leaves."""
 _GIVEN_UP = "SSE stream "
-"""How the SDK's messages begin when a stream that could be resumed was not to be had again."""
+"""The start of the SDK's messages when a stream that could be resumed was not to be had again."""
 
 
 class RemoteTransport(WatchedTransport):

@@ -32,8 +32,8 @@ def child_environment(server: StdioServer) -> dict[str, str]:
 
 
 def working_folder(server: StdioServer) -> str | None:
-    """Where the child works; None: where we do. If our folder is gone, as that of a client may be, it is the home of
-    the user: programs such as `npx` do not start where there is no folder.
+    """The child's working folder; None: ours. If our folder is gone, as that of a client may be, it is the home of the
+    user: programs such as `npx` do not start where there is no folder.
     """
     if server.cwd is not None:
         return server.cwd
@@ -64,7 +64,7 @@ def _has_arguments(server: StdioServer) -> bool:
 
 
 def located(server: StdioServer, program: str) -> str | None:
-    """Where a program is, by the search path that the server will have."""
+    """The path of a program, by the search path that the server will have."""
     if os.path.dirname(program) and server.cwd is not None:
         program = str(Path(server.cwd) / program)
     return shutil.which(program, path=child_environment(server).get("PATH"))

@@ -65,11 +65,11 @@ class Graces:
     """Seconds that a process is given to end."""
 
     exit: float = 1.0
-    """To exit by itself once its stdin is closed."""
+    """The time to exit by itself once its stdin is closed."""
     term: float = 0.7
     """After SIGTERM. Together under 2 s, which is what clients built on the SDK give us."""
     reap: float = 2.0
-    """For the kernel to report a kill."""
+    """The kernel's time to report a kill."""
 
     @property
     def total(self) -> float:
@@ -159,7 +159,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
     @property
     def line_limit_mib(self) -> str:
-        """How long a line of its stdout may be, in words."""
+        """The limit of a line of its stdout, in words."""
         return f"{self._line_limit / 1024**2:g} MiB"
 
     def attach(
@@ -273,7 +273,7 @@ class ChildProcess(asyncio.SubprocessProtocol):
             self._on_lines(lines)
 
     def _read_stderr_later(self, seconds: float) -> None:
-        """It floods: what is there waits, and so does the child if it goes on."""
+        """Pause reading during a flood: the data waits, and so does the child if it goes on."""
         pipe: asyncio.ReadTransport = self._transport.get_pipe_transport(2)  # type: ignore[assignment]
         pipe.pause_reading()
         asyncio.get_running_loop().call_later(seconds, pipe.resume_reading)

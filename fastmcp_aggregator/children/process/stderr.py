@@ -105,7 +105,7 @@ class ChildStderr:
         _pass_on(map(self._shown, self._some(lines)))
 
     def _some(self, lines: list[bytes]) -> list[bytes]:
-        """As many of the lines as are passed on; where some are not, that is said instead of them, once."""
+        """The lines that are passed on; where some are not, that is said instead of them, once."""
         now = _clock()
         if now >= self._window_ends:
             self._window_ends, self._passed_on = now + _WINDOW, 0

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 FILE_SIZE = 1024**2
 FILES = 3
-"""How many there are of one child, at most."""
+"""Files of one child, at most."""
 _MOST_WAITING_BYTES = 1024**2
 _EXIT_BOUND = 1.0
 """Seconds that the program's exit waits for the last words of all children to be written."""
@@ -57,7 +57,7 @@ class StderrFile:
 
     def __init__(self, path: Path, server_key: str) -> None:
         self.processes = 0
-        """How many write to it."""
+        """Processes that write to it."""
         self._key = server_key
         self._path = path
         self._chunks: SimpleQueue[bytes | None] = SimpleQueue()
@@ -78,7 +78,7 @@ class StderrFile:
         self._chunks.put(data)
 
     def close(self) -> None:
-        """Nothing more comes from one of the processes."""
+        """Close the file for one of the processes."""
         self.processes -= 1
         if self.processes == 0:
             del _files[self._path]

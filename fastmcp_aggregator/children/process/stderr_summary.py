@@ -47,7 +47,7 @@ _NOISE = re.compile(
 _NPM = re.compile(r"\s*npm (?:error|ERR!) ")
 _TRACEBACK = re.compile(r"(?:Exception Group )?Traceback \(most recent call last\):")
 _HEAD = re.compile(r"\s*(?:×|✖|error\b|Error\b)")
-"""How a message begins, however far it is indented."""
+"""The start of a message, however far it is indented."""
 
 _ONLY_INFORMS = r"TRACE|DEBUG|INFO|NOTICE|trace|debug|info|notice|Trace|Debug|Info|Notice"
 _IS_ERROR = r"ERROR|CRITICAL|FATAL|SEVERE|error|critical|fatal|Error|Critical|Fatal"
@@ -122,7 +122,7 @@ def _up_to_error(lines: list[str]) -> list[str]:
 
 
 def _which_inform(lines: Sequence[str]) -> list[bool]:
-    """Of each line, whether it is information only; what is indented belongs to the line above it."""
+    """True for each line that is information only; an indented line belongs to the line above it."""
     found: list[bool] = []
     for line in lines:
         record = _RECORD.match(line)
@@ -168,7 +168,7 @@ def _beginning(kept: Sequence[str]) -> int:
 
 
 def _exception(kept: Sequence[str]) -> int | None:
-    """Where the exception of the last traceback stands: the first line after it that is not indented."""
+    """The index of the exception of the last traceback: the first line after it that is not indented."""
     headers = [index for index, line in enumerate(kept) if _TRACEBACK.search(line)]
     if not headers:
         return None

@@ -56,14 +56,14 @@ class DirectCaller(AnyCaller, Protocol):
     """The sender of a direct request, which owns it until it is adopted."""
 
     def settled(self) -> None:
-        """There is an outcome."""
+        """The outcome is known."""
 
     def expired(self) -> None:
         """The deadline is over."""
 
 
 class Sink(Protocol):
-    """Where direct requests are written."""
+    """The writer of direct requests."""
 
     @property
     def has_room(self) -> bool:

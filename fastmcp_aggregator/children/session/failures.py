@@ -36,7 +36,7 @@ def _in_words(known: BaseException) -> str:
 
 
 def _misshapen(error: ValidationError) -> str:
-    """Where an answer is not as MCP prescribes; not what stands there."""
+    """The path at which an answer is not as MCP prescribes; without its value."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, fault["loc"]))
     return shown("text", f"its answer is not as MCP prescribes ({error.title}, {place}: {fault['msg']})", "remote")

@@ -54,7 +54,7 @@ class AnyCaller(Protocol):
 
     @property
     def log_level(self) -> str | None:
-        """From which level on log messages are to be asked for, of children that are told with each request."""
+        """The least level of log messages to ask for, of children that are told with each request."""
         ...
 
     @property
@@ -117,7 +117,7 @@ class InFlight:
         self.is_given_up = False
         """True if its client answers no more questions over it."""
         self.questions = 0
-        """How many of the child's questions its client has yet to answer."""
+        """The child's questions that its client has yet to answer."""
         self._open: set[CancelScope] = set()
 
     @property
@@ -153,7 +153,7 @@ def request_of(context: Context | None) -> InFlight | None:
 
 
 def send_in_context(request: InFlight) -> None:
-    """In a task of its own: what the child says from here on in this context belongs to the request."""
+    """Send in a task of its own: the child's messages from here on in this context belong to the request."""
     _CURRENT.set(request)
 
 
@@ -178,7 +178,7 @@ def headers_of_caller() -> Mapping[str, str] | None:
 
 
 def caller_now() -> AnyCaller | None:
-    """In the context of a request: whom it is sent for; None: it is one of ours."""
+    """The caller of the request of the present context; None: it is one of ours."""
     request = _CURRENT.get()
     return None if request is None else request.caller
 
@@ -191,7 +191,7 @@ class RequestsInFlight:
         self._tokens = itertools.count(1)
         self._in_flight: dict[int, InFlight] = {}
         self._principals: set[Hashable] = set()
-        """For whom the session has been used: two at most, for more tell nothing more."""
+        """Principals that the session has been used for: two at most, for more tell nothing more."""
         self._attached: set[Attached] = set()
         """Clients for which it has been used; those that have left are dropped when another comes."""
 

@@ -45,7 +45,7 @@ _NOBODY = (
 _MOST_OF_REQUEST, _MOST_QUESTIONS = 20, 100
 """Questions that may be open for one request, and of one child."""
 _MOST_BYTES = 32 * 1024**2
-"""Of the open questions of a child together; one alone may have more."""
+"""Bytes of the open questions of a child together; one alone may have more."""
 
 OnNotification = Callable[[str, Mapping[str, Any]], None]
 """Is told the method and the parameters of a notification."""

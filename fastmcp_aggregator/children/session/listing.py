@@ -231,16 +231,14 @@ async def _without_rounds(server_key: str, kind: Kind, listed: tuple[Component, 
 
 @dataclass(slots=True)
 class _Pages:
-    """Of the pages of a kind: the items that are not too large, each and together, from the first on; of the rest the
-    ids.
-    """
+    """The pages of a kind: from the first on, the items that are not too large; of the rest the ids."""
 
     items: list[Any] = field(default_factory=list)
     rest: frozenset[str] = frozenset()
     hint: CacheHint | None = None
     """The first page's hint of how long they may be kept."""
     too_large: int = 0
-    """How many are, each for itself."""
+    """Items that are too large, each for itself."""
     left: int = _LONGEST
     parts: int = 0
     left_for_ids: int = _LONGEST
@@ -364,7 +362,7 @@ class Lists:
         await wait_first(is_open, timeout=_LISTEN_BOUND)
 
     async def read(self, session: ChildSession) -> Catalogue:
-        """Everything that the child offers now, as far as it is taken up.
+        """The present offer of the child, as far as it is taken up.
 
         Raises:
             MCPError: the child cannot list.

@@ -39,7 +39,8 @@ _STREAMS = itertools.count(1)
 _PROBE_BOUND = 5.0
 """Seconds that a failed request waits for the answer to a probe."""
 _MODES = {"auto": "auto", "legacy": "legacy", "modern": "auto"}
-"""How FastMCP's client is to find the era. Told a modern version, it would not ask the child what it offers."""
+"""The mode in which FastMCP's client finds the era. Told a modern version, it would not ask the child what it offers.
+"""
 
 
 class ChildSession:
@@ -75,7 +76,7 @@ class ChildSession:
         )
 
     def serves(self, principal: Hashable, holder: Hashable) -> None:
-        """Something is sent for a principal by a request that has no caller; see `RequestsInFlight`."""
+        """Record that a request without a caller is for a principal; see `RequestsInFlight`."""
         self._requests.serves(principal, holder)
 
     async def request(

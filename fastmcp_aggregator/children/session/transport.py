@@ -69,7 +69,7 @@ class WatchedTransport(ClientTransport):
         self.on_long: Callable[[int], None] = lambda size: None
         """Told of the bytes of each long message that is not the answer to a direct request."""
         self.unread: Callable[[], int] = lambda: 0
-        """How many messages wait until the child has read others."""
+        """The number of messages that wait until the child has read others."""
         self._floods_reported = TokenBucket(burst=1, rate=1 / 60)
 
     @property

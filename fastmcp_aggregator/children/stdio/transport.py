@@ -44,13 +44,13 @@ _ANSWER_HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"id"\s*:\s*(\d{1,15})\s*,\s*'
     rb'(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:'
 )
-"""How an answer begins. An `"id"` further in may be anything, such as the number of somebody else's call."""
+"""The start of a response. An `"id"` further in may be anything, such as the number of somebody else's call."""
 _RESULT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?"(?:result|error)"\s*:')
 _NO_ANSWER_HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2.0"\s*,\s*)?(?:"id"\s*:\s*[^,]{1,200},\s*)?"(?:method|params)"\s*:'
 )
 _ID_AT_END = re.compile(rb',\s*"id"\s*:\s*(\d{1,15})\s*\}\s*\Z')
-"""How the answers of servers built on the TypeScript SDK begin and end: the id comes last."""
+"""The start and end of responses of servers built on the TypeScript SDK: the id comes last."""
 
 
 class PacedFlowControl:

@@ -14,7 +14,7 @@ _MOST = 1000
 
 
 class OpenTasks:
-    """Those of all children, each under the name that the ids of its tasks tell."""
+    """The open tasks of all children, each under the name that the ids of its tasks tell."""
 
     def __init__(self) -> None:
         self._named: dict[str, Child] = {}

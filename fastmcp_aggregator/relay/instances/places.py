@@ -25,7 +25,7 @@ class Place:
     folder: str | None
     roots: Roots | None
     needs_legacy_era: bool
-    """Whether its clients can be asked more by a server that speaks their era."""
+    """True if its clients can be asked more by a server that speaks their era."""
 
 
 class Places:
@@ -96,7 +96,7 @@ class Places:
             caller.at_end_of_session(partial(self._is_leaving, session))
 
     def _is_leaving(self, session: Hashable) -> None:
-        """Its end is dealt with when whatever else ends with it has ended."""
+        """Handle the end of a session when whatever else ends with it has ended."""
         asyncio.get_running_loop().call_soon(self._gone, session)
 
     def _gone(self, session: Hashable) -> None:
