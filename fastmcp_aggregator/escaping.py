@@ -20,8 +20,3 @@ def json_text(value: Any, indent: int | None = None) -> str:
     """Encode a value as JSON, with JSON escapes for what is not printable in its texts."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-def json_line(fields: dict[str, str]) -> str:
-    """Encode the fields as one line of JSON, with JSON escapes for what is not printable."""
-    return json_text(fields) + "\n"

@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import re
-import sys
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from typing import BinaryIO
@@ -18,11 +17,6 @@ LOG_SIZE_LIMIT = 5 * 1024**2
 _LOOK_INTERVAL = 10.0
 _DATED = re.compile(r'\{"|\d{4}-\d\d-\d\dT')
 """A line that has its time already: one of JSON, or of the log with `--debug`."""
-
-
-def date_stderr() -> None:
-    """Begin each line on stderr with the time from now on, from any writer."""
-    sys.stderr = DatedLines(sys.stderr.buffer)
 
 
 class DatedLines(io.TextIOWrapper):
@@ -56,11 +50,7 @@ async def _rotate(path: str) -> None:
 
 
 def rotate_if_full(path: str) -> None:
-    """Begin another file, if stderr is this one and it is full.
-
-    Raises:
-        OSError: that is not possible.
-    """
+    """Begin another file, if stderr is this one and it is full. Raises OSError: that is not possible."""
     here = os.fstat(2)
     if here.st_size <= LOG_SIZE_LIMIT or not os.path.samestat(os.stat(path, follow_symlinks=False), here):
         return

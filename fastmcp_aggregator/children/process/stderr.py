@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.stderr_file import StderrFile, open_stderr_file
-from fastmcp_aggregator.escaping import json_line, printable
+from fastmcp_aggregator.escaping import json_text, printable
 from fastmcp_aggregator.observability.redaction import Redactor
 from fastmcp_aggregator.pipe.lines import LineSplitter
 
@@ -121,7 +121,7 @@ class ChildStderr:
             return printable(f"[{self._key}] {_text(line)}"[:_PIECE], keep="\t")[: _PIECE - 1] + "\n"
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         fields = {"event": _text(line)[:_JSON_TEXT], "server": self._key, "timestamp": now, "level": "info"}
-        return json_line({**fields, "logger": "stderr"})
+        return json_text({**fields, "logger": "stderr"}) + "\n"
 
     def _keep(self, lines: bytes) -> None:
         if self._file is None and self._directory is not None:

@@ -72,7 +72,8 @@ def load(
     config = load_config(options.config, strict=serves and settings.strict)
     if settings.strict and not examines:
         require_right_entries(config)
-    reject_recursive_config(options.config)
+    if why := why_recursive(options.config):
+        raise UsageError(why)
     set_up_logging(debug=options.debug, profile=settings.profile)
     secrets = list(_secrets_of(config, settings))
     hide(lambda: secrets)
@@ -289,16 +290,6 @@ def interruption(grace: float, *last_steps: Callable[[], None]) -> Iterator[asyn
 def _tell(told: asyncio.Future[int], code: int) -> None:
     if not told.done():
         told.set_result(code)
-
-
-def reject_recursive_config(config: str) -> None:
-    """Look whether this file is served above us already.
-
-    Raises:
-        UsageError: it is.
-    """
-    if why := why_recursive(config):
-        raise UsageError(why)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
@@ -34,7 +35,7 @@ from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.followed import FollowedFiles
 from fastmcp_aggregator.groups import Groups
 from fastmcp_aggregator.local_hub.introductions import IntroduceTo, introducing
-from fastmcp_aggregator.local_hub.log_file import date_stderr, rotated_log
+from fastmcp_aggregator.local_hub.log_file import DatedLines, rotated_log
 from fastmcp_aggregator.settings.model import AggregatorSettings, defaults_of_hub
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _MOST_TO_END = 60.0
 
 
 def run(options: argparse.Namespace) -> int:
-    date_stderr()
+    sys.stderr = DatedLines(sys.stderr.buffer)
     _go_to(os.path.dirname(options.config))
     try:
         listener = system.Listener.inherited(socket_of(options.id), lock_of(options.id))
