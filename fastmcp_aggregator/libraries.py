@@ -99,11 +99,7 @@ _BOUNDED = ("fastmcp", "mcp")
 
 
 def require_parts(parts: Parts) -> None:
-    """Check that the libraries, which are imported by now, have these parts.
-
-    Raises:
-        DependencyError: one is missing.
-    """
+    """Check that the libraries, which are imported by now, have these parts. Raises DependencyError: one is missing."""
     for path, names in parts.items():
         found = _loaded(path)
         known = _names_in(found)

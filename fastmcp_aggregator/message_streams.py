@@ -141,11 +141,7 @@ class MessageReader(_Stream):
         return bool(self._lines)
 
     async def receive(self) -> SessionMessage:
-        """Return the next message.
-
-        Raises:
-            anyio.EndOfStream: the pipe was closed.
-        """
+        """Return the next message. Raises anyio.EndOfStream: the pipe was closed."""
         try:
             return await anext(self)
         except StopAsyncIteration:

@@ -36,11 +36,7 @@ def hub_folder() -> str:
 
 
 def made_hub_folder() -> str:
-    """The same, made if it is not there.
-
-    Raises:
-        Unusable: it cannot be made, or others may write to it or read it.
-    """
+    """The same, made if it is not there. Raises Unusable: it cannot be made, or others may write to it or read it."""
     folder = hub_folder()
     try:
         make_private(folder)

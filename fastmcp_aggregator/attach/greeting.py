@@ -42,11 +42,7 @@ def failed(reason: str) -> bytes:
 
 
 def read(data: bytes) -> tuple[str, Mapping[str, Any]]:
-    """The kind and all fields of a line.
-
-    Raises:
-        MalformedGreeting: it is something else.
-    """
+    """The kind and all fields of a line. Raises MalformedGreeting: it is something else."""
     try:
         message = json.loads(data)
     except (ValueError, RecursionError):

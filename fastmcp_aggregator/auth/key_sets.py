@@ -27,11 +27,7 @@ class KeySetTransport(httpx2.AsyncBaseTransport):
     """Answers a request with the public keys of the set that is there. Holds nothing that has to be closed."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The whole answer.
-
-        Raises:
-            httpx2.TransportError: there is none, or it is no key set.
-        """
+        """The whole answer. Raises httpx2.TransportError: there is none, or it is no key set."""
         try:
             answer = await sent(request)
         except NoAnswer as error:

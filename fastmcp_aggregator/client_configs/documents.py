@@ -14,11 +14,7 @@ from fastmcp_aggregator.errors import ConfigError
 
 
 def read(text: str, format_: Format, source: str) -> dict[str, Any]:
-    """The object that a text is.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """The object that a text is. Raises ConfigError: it is none."""
     location = Location(source)
     try:
         value = parsed_toml(text) if format_ == "toml" else jsonc.parse(text).value()

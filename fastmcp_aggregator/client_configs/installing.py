@@ -175,11 +175,7 @@ def backup_of(path: Path) -> Path:
 
 
 def entries_of(client: ClientConfig, text: str | None, path: Path) -> Mapping[str, Any]:
-    """The servers in the text of a client's file.
-
-    Raises:
-        ConfigError: it is not what it should be.
-    """
+    """The servers in the text of a client's file. Raises ConfigError: it is not what it should be."""
     if not (text or "").strip():
         return {}
     entries = read(text or "", client.format, str(path)).get(client.servers_key)

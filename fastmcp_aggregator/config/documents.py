@@ -56,19 +56,11 @@ class Location:
         return Location(self.source, self.path)
 
     def report(self, message: str, code: ConfigErrorCode = "invalid_schema") -> None:
-        """Add a problem.
-
-        Raises:
-            ConfigError: there are too many; with those before.
-        """
+        """Add a problem. Raises ConfigError: there are too many; with those before."""
         self.take([ConfigProblem(code, self.path, message)])
 
     def take(self, problems: Sequence[ConfigProblem]) -> None:
-        """Add problems that were found apart.
-
-        Raises:
-            ConfigError: as above.
-        """
+        """Add problems that were found apart. Raises ConfigError: as above."""
         self.problems.extend(problems)
         if len(self.problems) > MOST_PROBLEMS:
             raise ConfigError(self.source, self.problems)
@@ -102,11 +94,7 @@ def read_text(path: Path, location: Location, *, waits: bool = True) -> str | No
 
 
 def text_of(path: Path) -> str:
-    """Read the text of a file.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Read the text of a file. Raises ConfigError: it cannot be read."""
     location = Location(str(path))
     text = read_text(path, location)
     location.raise_problems()

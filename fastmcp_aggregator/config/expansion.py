@@ -46,11 +46,7 @@ class Measured(dict[str, str]):
         self._left = _MOST_CHARACTERS
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a variable.
-
-        Raises:
-            TooLong: it was too much.
-        """
+        """The value of a variable. Raises TooLong: it was too much."""
         value = super().get(name, default)
         self._left -= _ASKED + len(value or "")
         if self._left < 0:

@@ -72,11 +72,7 @@ class Member:
 
 
 def parse(text: str) -> Node:
-    """The tree of a text.
-
-    Raises:
-        JsonError: it is no JSON, even with comments and trailing commas.
-    """
+    """The tree of a text. Raises JsonError: it is no JSON, even with comments and trailing commas."""
     scanner = _Scanner(text)
     node = scanner.node(scanner.space(0), 0)
     if scanner.space(node.end) != len(text):

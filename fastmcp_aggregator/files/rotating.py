@@ -29,11 +29,7 @@ class RotatingFile:
         return str(self._path)
 
     def open(self) -> None:
-        """Open the file, which is made if need be, as are its directories.
-
-        Raises:
-            OSError: that is not possible.
-        """
+        """Open the file, which is made if need be, as are its directories. Raises OSError: that is not possible."""
         self.close()
         if not self._path.parent.exists():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -87,11 +87,7 @@ class ClientMessages:
                 await child.session.notify(ROOTS_CHANGED.name)
 
     async def set_level(self, caller: Caller, level: str) -> None:
-        """Set the level from which on the client gets log messages.
-
-        Raises:
-            MCPError: there is no such level.
-        """
+        """Set the level from which on the client gets log messages. Raises MCPError: there is no such level."""
         if level not in LEVELS:
             raise errors.invalid_params(f"level: must be one of {', '.join(LEVELS)}")
         remember_log_level(caller.connection, level)

@@ -175,11 +175,7 @@ class ExtensionRequests:
 
 
 def require_tasks(caller: Caller) -> None:
-    """Reject requests for tasks of a client that has not declared that it takes them.
-
-    Raises:
-        MCPError: it has not.
-    """
+    """Reject requests for tasks of a client that has not declared that it takes them. Raises MCPError: it has not."""
     if TASKS.identifier not in extensions.relayed(caller.capabilities):
         raise missing_capability({"extensions": {TASKS.identifier: {}}})
 

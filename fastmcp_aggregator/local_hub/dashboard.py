@@ -41,11 +41,7 @@ class HubDashboard:
         self._serving: asyncio.Task[None] | None = None
 
     def open(self) -> str:
-        """The address of the page, which is good once.
-
-        Raises:
-            AggregatorError: no port can be had.
-        """
+        """The address of the page, which is good once. Raises AggregatorError: no port can be had."""
         if self._secret_url is None:
             refused = self._app.policies.authentication_failed
             self._secret_url = SecretUrl(

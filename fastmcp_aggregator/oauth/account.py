@@ -58,11 +58,7 @@ class Account(ABC):
         self._renewal: asyncio.Task[None] | None = None
 
     async def authorization(self) -> str:
-        """The header's value for the next request.
-
-        Raises:
-            HttpFailed: there are no tokens that can be used.
-        """
+        """The header's value for the next request. Raises HttpFailed: there are no tokens that can be used."""
         if self.tokens is None or not self.tokens.are_good(time.time()):
             await self._renewed(refused=None)
         elif self._is_old:
@@ -319,11 +315,7 @@ class ExchangeAccount(ClientAccount):
 
 
 async def keep(vault: Vault, tokens: Tokens) -> None:
-    """Keep an account's tokens, where `kept_tokens` finds them.
-
-    Raises:
-        VaultError: that is not possible.
-    """
+    """Keep an account's tokens, where `kept_tokens` finds them. Raises VaultError: that is not possible."""
     await vault.keep(TOKENS, tokens.name, tokens.model_dump_json(exclude_none=True).encode())
     where = json.dumps({"issuer": tokens.issuer, "resource": tokens.resource or tokens.url}).encode()
     server = f"{tokens.principal}\n{tokens.url}"
@@ -334,11 +326,7 @@ async def keep(vault: Vault, tokens: Tokens) -> None:
 
 
 async def kept_tokens(vault: Vault, url: str, principal: str) -> Tokens | None:
-    """An account's tokens at the server at `url`.
-
-    Raises:
-        VaultError: they cannot be read.
-    """
+    """An account's tokens at the server at `url`. Raises VaultError: they cannot be read."""
     where = await vault.read(SERVERS, f"{principal}\n{url}")
     if where is None:
         return None
@@ -359,11 +347,7 @@ async def wanted_scopes(vault: Vault, url: str, principal: str) -> str | None:
 
 
 async def kept_accounts(vault: Vault) -> list[Tokens]:
-    """Every account that is kept.
-
-    Raises:
-        VaultError: the vault cannot be read.
-    """
+    """Every account that is kept. Raises VaultError: the vault cannot be read."""
     found = []
     for document in await vault.all(TOKENS):
         try:

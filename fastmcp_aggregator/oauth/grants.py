@@ -66,11 +66,7 @@ class Grants:
         return await self._asked(form, None, resource, _OF_CODE)
 
     async def refresh(self, refresh_token: str, resource: str | None) -> OAuthToken:
-        """New tokens for a refresh token (RFC 6749, section 6).
-
-        Raises:
-            LoginRequired: it is not good any more.
-        """
+        """New tokens for a refresh token (RFC 6749, section 6). Raises LoginRequired: it is not good any more."""
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         return await self._asked(form, None, resource, _OF_LOGIN, LoginRequired)
 
@@ -120,11 +116,7 @@ class Grants:
 
 
 def _usable(token: OAuthToken) -> OAuthToken:
-    """A token that can be sent, and be kept.
-
-    Raises:
-        ClientRefused: it cannot.
-    """
+    """A token that can be sent, and be kept. Raises ClientRefused: it cannot."""
     if not token.access_token:
         raise ClientRefused("its authorization server gave an empty token")
     if not _TOKEN.fullmatch(token.access_token):

@@ -26,11 +26,7 @@ def is_id_jag(assertion: str) -> bool:
 
 
 def require_ours(assertion: str, issuer: str, client_id: str, resource: str | None) -> None:
-    """Check for whom one is.
-
-    Raises:
-        ClientRefused: it is for another authorization server, client or resource.
-    """
+    """Check for whom one is. Raises ClientRefused: it is for another authorization server, client or resource."""
     claims = _read(decode_jwt_payload, assertion)
     audience = claims.get("aud")
     named = audience[0] if isinstance(audience, list) and len(audience) == 1 else audience

@@ -148,11 +148,7 @@ class Logins:
         return self._begun.pop((login.principal, login.server), None) is not None
 
     async def known(self, login_id: str) -> Login | None:
-        """A login that is not finished; it may have been refused.
-
-        Raises:
-            VaultError: the vault cannot be read.
-        """
+        """A login that is not finished; it may have been refused. Raises VaultError: the vault cannot be read."""
         document = await self._accounts.vault.read(LOGINS, login_id)
         try:
             return None if document is None else Login.model_validate_json(document)

@@ -36,11 +36,7 @@ class HttpAnswer:
 
 
 async def sent(request: httpx2.Request) -> HttpAnswer:
-    """The answer to a request.
-
-    Raises:
-        NoAnswer: there is none.
-    """
+    """The answer to a request. Raises NoAnswer: there is none."""
     request.headers["Accept-Encoding"] = "identity"
     request.headers.setdefault("Accept", "application/json")
     try:
@@ -63,11 +59,7 @@ async def _answer(request: httpx2.Request) -> HttpAnswer:
 
 
 async def posted(url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpAnswer:
-    """The answer to a form.
-
-    Raises:
-        Unreachable: there is none.
-    """
+    """The answer to a form. Raises Unreachable: there is none."""
     try:
         request = httpx2.Request("POST", url, data=dict(form), headers=dict(headers))
     except httpx2.InvalidURL:

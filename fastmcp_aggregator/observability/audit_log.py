@@ -81,11 +81,7 @@ class AuditLog:
         self._writer = threading.Thread()
 
     def __enter__(self) -> Self:
-        """Open it.
-
-        Raises:
-            AggregatorError: it cannot be opened.
-        """
+        """Open it. Raises AggregatorError: it cannot be opened."""
         try:
             self._destination.open()
         except OSError as error:

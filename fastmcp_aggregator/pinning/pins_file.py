@@ -23,11 +23,7 @@ _WRITTEN_BY = "as `fastmcp-aggregator pin` writes it"
 
 
 def read_pins(path: Path) -> dict[str, ServerPins]:
-    """Read the pins by server key.
-
-    Raises:
-        ConfigError: with every problem that was found.
-    """
+    """Read the pins by server key. Raises ConfigError: with every problem that was found."""
     root = Location(str(path))
     document = read_json(path, root, takes_half_pairs=True)
     root.raise_problems()

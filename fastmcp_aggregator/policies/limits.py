@@ -40,11 +40,7 @@ class RateLimiting(Policy):
         return isinstance(self._limiter, InMemoryRateLimiter) or not call.caller.is_remote
 
     def before(self, call: Call) -> Awaitable[None] | None:
-        """Take a token of the caller's.
-
-        Raises:
-            Rejected: there is none; `retry_in` says when there is.
-        """
+        """Take a token of the caller's. Raises Rejected: there is none; `retry_in` says when there is."""
         if not call.caller.is_remote:
             return None
         key, rate = self._rate_of(call.principal.name, call.group)
@@ -60,11 +56,7 @@ class RateLimiting(Policy):
         await self._limiter.close()
 
     async def take(self, name: str, group: str) -> None:
-        """Take a token of a caller's for what is no call.
-
-        Raises:
-            Rejected: as `before` does.
-        """
+        """Take a token of a caller's for what is no call. Raises Rejected: as `before` does."""
         key, rate = self._rate_of(name, group)
         if rate.per_minute:
             wait = self._limiter.acquire(key, rate)

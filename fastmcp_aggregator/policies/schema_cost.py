@@ -34,11 +34,7 @@ class SchemaCost:
     """Bounds of the checks against one schema. `text_steps` tells what a pattern takes for a character."""
 
     def __init__(self, schema: Mapping[str, Any], text_steps: Callable[[str], int]) -> None:
-        """Measure the schema.
-
-        Raises:
-            TooCostly: nothing should be checked against it.
-        """
+        """Measure the schema. Raises TooCostly: nothing should be checked against it."""
         schema = dict(schema)
         try:
             size = Size.of(schema, MOST_PARTS)

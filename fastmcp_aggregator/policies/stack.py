@@ -107,11 +107,7 @@ class Admission:
         self.passed: list[Policy] = []
 
     async def around(self, send: Callable[[Call], Awaitable[Result]]) -> Result:
-        """The result of `send`, which the policies are told of.
-
-        Raises:
-            Exception: as `send`.
-        """
+        """The result of `send`, which the policies are told of. Raises Exception: as `send`."""
         with self.recording_failure():
             result = await send(self._call)
         try:
@@ -149,11 +145,7 @@ class Admission:
 
     @contextmanager
     def recording_failure(self, on_rejected: Callable[[Holder], None] = lambda holder: None) -> Iterator[None]:
-        """Tell the policies of what is raised here.
-
-        Raises:
-            MCPError: in place of a rejection.
-        """
+        """Tell the policies of what is raised here. Raises MCPError: in place of a rejection."""
         try:
             yield
         except Rejected as rejection:

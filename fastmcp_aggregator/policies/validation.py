@@ -121,11 +121,7 @@ class _Check:
             )
 
     def refuse_invalid(self, call: Call) -> None:
-        """Do nothing if the arguments are what the schema wants.
-
-        Raises:
-            Rejected: see `ArgumentValidation.before`.
-        """
+        """Do nothing if the arguments are what the schema wants. Raises Rejected: see `ArgumentValidation.before`."""
         try:
             problem = self.problem(call.params.get("arguments") or {})
         except TooCostly as error:
@@ -137,11 +133,7 @@ class _Check:
             raise Rejected(INVALID_PARAMS, f"Invalid arguments: {told}", data={"problems": [problem]})
 
     def problem(self, arguments: Any) -> dict[str, str] | None:
-        """The JSON path of an error, and its message.
-
-        Raises:
-            TooCostly: it cannot be told.
-        """
+        """The JSON path of an error, and its message. Raises TooCostly: it cannot be told."""
         if self._unusable:
             raise TooCostly(self._unusable)
         try:

@@ -52,11 +52,7 @@ class Peers:
 
     @asynccontextmanager
     async def open(self, events: PeerEvents) -> AsyncIterator[None]:
-        """Subscribe, while this replica serves.
-
-        Raises:
-            SharedStateError: what the replicas share cannot be reached.
-        """
+        """Subscribe, while this replica serves. Raises SharedStateError: what the replicas share cannot be reached."""
         yield
 
     def publish(self, notice: Message) -> None:

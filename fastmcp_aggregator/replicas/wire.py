@@ -34,11 +34,7 @@ def is_replica_id(text: str) -> bool:
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """Encode a message.
-
-    Raises:
-        TooLargeError: it is larger than MESSAGE_SIZE_LIMIT.
-    """
+    """Encode a message. Raises TooLargeError: it is larger than MESSAGE_SIZE_LIMIT."""
     data = json.dumps(message, separators=(",", ":")).encode()
     if len(data) > MESSAGE_SIZE_LIMIT:
         raise TooLargeError

@@ -210,9 +210,5 @@ class Section:
 
 
 def text_of(kind: Kind, items: list[dict[str, Any]], *, is_modern: bool) -> bytes:
-    """Wire objects as JSON, without the brackets around them.
-
-    Raises:
-        ValueError: they cannot be written as such.
-    """
+    """Wire objects as JSON, without the brackets around them. Raises ValueError: they cannot be written as such."""
     return encode(tools_for_legacy(items) if kind is Kind.TOOL and not is_modern else items)[1:-1]

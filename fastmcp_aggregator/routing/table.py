@@ -173,11 +173,7 @@ class RouteTable:
         return listing
 
     def listing_as_json(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Raw:
-        """The same as JSON, for clients of one era.
-
-        Raises:
-            ValueError: it cannot be written as such.
-        """
+        """The same as JSON, for clients of one era. Raises ValueError: it cannot be written as such."""
         text = self._texts.get((kind, rule, is_modern))
         if text is None:
             parts = filter(None, self.texts_of_each(kind, rule, is_modern=is_modern))
@@ -190,11 +186,7 @@ class RouteTable:
         return text is not None and len(memoryview(text)) <= within
 
     def texts_of_each(self, kind: Kind, rule: NameRule, *, is_modern: bool) -> Iterator[bytes]:
-        """The same by child, without the brackets around it.
-
-        Raises:
-            ValueError: it cannot be written as such.
-        """
+        """The same by child, without the brackets around it. Raises ValueError: it cannot be written as such."""
         return (self._text(child, kind, rule, is_modern=is_modern) for child in self._listed())
 
     def steps(self, kind: Kind, rule: NameRule, *, is_modern: bool | None = None) -> Iterator[None]:

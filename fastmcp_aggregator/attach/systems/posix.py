@@ -74,11 +74,7 @@ class Listener:
         return list(self._connected)
 
     async def accept(self, loop: AbstractEventLoop) -> socket.socket:
-        """The next connection.
-
-        Raises:
-            OSError: none can be accepted for now.
-        """
+        """The next connection. Raises OSError: none can be accepted for now."""
         if self._connected:
             return self._connected.popleft()
         peer, _ = await loop.sock_accept(self._listener)

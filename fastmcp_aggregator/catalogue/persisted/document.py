@@ -82,21 +82,13 @@ class Head(msgspec.Struct):
 
 
 def encoded(server_key: str, fingerprint: str, known: Known) -> bytes:
-    """The document.
-
-    Raises:
-        ValueError: something in it cannot be written as JSON.
-    """
+    """The document. Raises ValueError: something in it cannot be written as JSON."""
     kinds = {kind: _listed(each) for kind, each in list(known.by_kind.items())[-MOST_KINDS:]}
     return msgspec.json.encode(_Document(_FORMAT, server_key, fingerprint, kinds, sorted(known.shown)[:_MOST_SHOWN]))
 
 
 def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
-    """The content of a document.
-
-    Raises:
-        UnusableDocument: it is broken, of a later version, or another server's.
-    """
+    """The content of a document. Raises UnusableDocument: it is broken, of a later version, or another server's."""
     head = head_of(data)
     if (head.server, head.fingerprint) != (server_key, fingerprint):
         raise UnusableDocument("it is another server's")
@@ -107,11 +99,7 @@ def decoded(data: bytes, server_key: str, fingerprint: str) -> Known:
 
 
 def head_of(data: bytes) -> Head:
-    """The head of a document.
-
-    Raises:
-        UnusableDocument: it is broken, or of a later version.
-    """
+    """The head of a document. Raises UnusableDocument: it is broken, or of a later version."""
     head = _decoded(data, Head)
     if head.format != _FORMAT:
         raise UnusableDocument(f"it is of another version ({head.format}) of fastmcp-aggregator")

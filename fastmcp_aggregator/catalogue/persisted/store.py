@@ -149,11 +149,7 @@ class CatalogueStore:
             return self._has_work.wait_for(lambda: not self._waiting and not self._is_writing, seconds)
 
     def files(self) -> Iterator[StoredFile]:
-        """The files of the folder.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """The files of the folder. Raises OSError: it cannot be read."""
         for path in sorted(self.folder.glob(f"*{_SUFFIX}")):
             size, since = 0, 0.0
             try:

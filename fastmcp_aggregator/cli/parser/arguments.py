@@ -55,11 +55,7 @@ def typed_arguments(texts: Mapping[str, Sequence[str]], input_schema: Mapping[st
 
 
 def parse_object(text: str, source: str) -> dict[str, Any]:
-    """The JSON object that is written in `source`.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """The JSON object that is written in `source`. Raises UsageError: it is something else."""
     try:
         value = strict_json(text)
     except json.JSONDecodeError as error:
@@ -145,11 +141,7 @@ class Types:
 
 
 def strict_json(text: str) -> Any:
-    """Parse JSON, without the `NaN` and `Infinity` that Python would also take.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
+    """Parse JSON, without the `NaN` and `Infinity` that Python would also take. Raises ValueError: it is not JSON."""
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not a JSON number")

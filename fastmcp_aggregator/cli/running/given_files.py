@@ -52,11 +52,7 @@ class FollowedVariables:
         self._taken = self._wanted()
 
     def take(self) -> bool:
-        """Read the file again; whether anything is different.
-
-        Raises:
-            UsageError: it cannot be read.
-        """
+        """Read the file again; whether anything is different. Raises UsageError: it cannot be read."""
         wanted = self._wanted()
         gone = self._taken.keys() - wanted.keys()
         is_other = bool(gone) or any(os.environ.get(name) != value for name, value in wanted.items())
@@ -71,11 +67,7 @@ class FollowedVariables:
 
 
 def variables_of(file: str) -> dict[str, str]:
-    """The variables of the file, with plain values.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """The variables of the file, with plain values. Raises UsageError: it cannot be read."""
     from dotenv import dotenv_values  # noqa: PLC0415 - only for those who have such a file
 
     values = dotenv_values(stream=StringIO(given_text(file, f"--env-file {file}")), interpolate=False)

@@ -117,11 +117,7 @@ class Instance:
     api_key: str | None = field(repr=False, default=None)
 
     def sample(self) -> Sample:
-        """Ask it.
-
-        Raises:
-            InstanceError: it does not answer, or is not an aggregator.
-        """
+        """Ask it. Raises InstanceError: it does not answer, or is not an aggregator."""
         status = self._get("/status")
         if status is None:
             raise NoInstanceError(
@@ -145,11 +141,7 @@ class Instance:
         )
 
     def wake(self, server: str) -> None:
-        """Have it start a server that sleeps.
-
-        Raises:
-            InstanceError: it does not answer, or has no such server.
-        """
+        """Have it start a server that sleeps. Raises InstanceError: it does not answer, or has no such server."""
         if self._get(f"/wake/{quote(server, safe='')}", method="POST") is None:
             raise InstanceError(f"{self.url} has no server {server!r}, or cannot start single ones")
 
@@ -207,11 +199,7 @@ class Instance:
 
 
 def base_of(url: str) -> str:
-    """The address of the instance, whichever of its URLs is given.
-
-    Raises:
-        UsageError: it is no URL of HTTP.
-    """
+    """The address of the instance, whichever of its URLs is given. Raises UsageError: it is no URL of HTTP."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url!r} is not the URL of an instance; write http://HOST:PORT")

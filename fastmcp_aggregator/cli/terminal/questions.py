@@ -30,11 +30,7 @@ def answered(question: str) -> str:
 
 
 def chosen(question: str, choices: Sequence[str]) -> int:
-    """The chosen one, by index; asks until it is one of these.
-
-    Raises:
-        UsageError: the terminal has ended.
-    """
+    """The chosen one, by index; asks until it is one of these. Raises UsageError: the terminal has ended."""
     listed = "\n".join(f"  {number}  {printable(choice)}" for number, choice in enumerate(choices, 1))
     prompt = f"{question}\n{listed}\nWhich one? [1-{len(choices)}] "
     while line := _answer(prompt):

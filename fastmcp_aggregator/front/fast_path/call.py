@@ -281,10 +281,6 @@ def _may_address(text: bytes) -> bool:
 
 
 def error_line(request_id: Raw, error: MCPError) -> bytes:
-    """The response with an error.
-
-    Raises:
-        ValueError: it cannot be encoded.
-    """
+    """The response with an error. Raises ValueError: it cannot be encoded."""
     told = error.error.model_dump(mode="json", exclude_none=True)
     return raw_json.encode({"jsonrpc": "2.0", "id": request_id, "error": told})

@@ -37,11 +37,7 @@ class SharedStates:
         return self._present.seal(payload)
 
     def unseal(self, token: str) -> bytes:
-        """Open what was sealed.
-
-        Raises:
-            InvalidRequestState: it was not sealed with this key, or was changed.
-        """
+        """Open what was sealed. Raises InvalidRequestState: it was not sealed with this key, or was changed."""
         return self._present.unseal(token)
 
     @property

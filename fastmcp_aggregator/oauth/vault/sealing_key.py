@@ -43,11 +43,7 @@ class SealingKeys:
         """The last request to the keyring."""
 
     def new(self) -> tuple[str, bytes]:
-        """The source and the key for what is sealed now.
-
-        Raises:
-            VaultError: there is none.
-        """
+        """The source and the key for what is sealed now. Raises VaultError: there is none."""
         with self._lock:
             if KEYRING not in self._known:
                 key = self._in_keyring(make=True)
@@ -57,11 +53,7 @@ class SealingKeys:
         return source, self.of(source)
 
     def of(self, source: str) -> bytes:
-        """The key from this source.
-
-        Raises:
-            VaultError: it is not there.
-        """
+        """The key from this source. Raises VaultError: it is not there."""
         with self._lock:
             if source not in self._known:
                 self._known[source] = self._found(source)

@@ -98,11 +98,7 @@ def sealed(key: bytes, document_id: str, document: bytes) -> bytes:
 
 
 def opened(key: bytes, document_id: str, data: bytes) -> bytes:
-    """The content sealed for this id.
-
-    Raises:
-        VaultError: it was not sealed with this key for this id.
-    """
+    """The content sealed for this id. Raises VaultError: it was not sealed with this key for this id."""
     try:
         return AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], document_id.encode())
     except (InvalidTag, ValueError):

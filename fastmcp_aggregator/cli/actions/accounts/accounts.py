@@ -102,11 +102,7 @@ def _date(seconds: float) -> str:
 
 
 def remote_server(config: McpConfig, key: str) -> RemoteServer:
-    """The server of this key.
-
-    Raises:
-        UsageError: there is none that can be logged in to.
-    """
+    """The server of this key. Raises UsageError: there is none that can be logged in to."""
     server = config.servers.get(key)
     if isinstance(server, RemoteServer):
         return server

@@ -134,11 +134,7 @@ class Callback:
 
 @asynccontextmanager
 async def listening(port: int | None, path: str, issuer: str) -> AsyncIterator[Callback]:
-    """A callback that is served meanwhile, below this path.
-
-    Raises:
-        AggregatorError: the port cannot be used.
-    """
+    """A callback that is served meanwhile, below this path. Raises AggregatorError: the port cannot be used."""
     listener = listening_socket(_HOST, port or 0)
     callback, stop, up = Callback(listener, path, issuer), asyncio.Event(), asyncio.Event()
     app = Starlette(routes=[Route("/{path:path}", callback.take)])

@@ -73,11 +73,7 @@ def nothing_runs(error: InstanceError) -> str:
 
 
 def _of_instance(options: argparse.Namespace) -> int:
-    """Show an instance that serves HTTP here.
-
-    Raises:
-        InstanceError: none does, or something else.
-    """
+    """Show an instance that serves HTTP here. Raises InstanceError: none does, or something else."""
     options.url = HERE
     if options.watch:  # which would wait for one
         of_instance.instance_of(options).sample()
