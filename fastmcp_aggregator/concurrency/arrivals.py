@@ -1,16 +1,17 @@
 """Connections of a listening socket that are accepted, and taken up when they have sent something and it is their turn.
 
 Theory. To take a connection up (a transport, a protocol, a parser) costs ten times as much as to accept it, and the
-system's queue knows no addresses: who only connects and leaves would have all others wait behind that. So many are
+system's queue knows no addresses: who only connects and leaves would have all others wait behind that. So all are
 accepted at once, and one that is left before it has sent anything costs no more. The others are taken up one in each
-turn of the event loop, by their addresses in turn; while many wait, those that their clients have left are closed, and
-of an address with many each waits for some milliseconds, in which that shows. What this asks of the system only Linux
-has (`epoll`, `EPOLLRDHUP`).
+turn of the event loop: those of callers that are known by what they bring, and of addresses, in turn. While many wait,
+those that their clients have left are closed, and of a caller or address with many each waits for some milliseconds, in
+which that shows. What this asks of the system only Linux has (`epoll`, `EPOLLRDHUP`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
 from collections import deque
@@ -19,19 +20,29 @@ from contextlib import suppress
 from typing import Protocol
 
 from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.known_callers import Digest, KnownCallers
 from fastmcp_aggregator.concurrency.limiter import Holder
 
-_ACCEPTED_AT_ONCE = 64
-"""Connections accepted in a turn of the event loop."""
-_CLOSED_AT_ONCE = 16
+_AT_ONCE = 16
+"""Connections that are accepted, heard or closed in a turn of the event loop."""
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
-_MOST_WAITING = 256
-"""Connections that wait, to be closed as well: then others stay in the system's queue."""
+_LATELY = 0.05
+"""Seconds after that."""
 _PAUSE = 0.001
 """Seconds between two looks, while all have to wait."""
+_PEEKED = 4096
+"""Bytes of what a connection has sent that are looked at, without being taken."""
+_DROPPED = 64 * 1024
+"""Bytes of it that are taken when it is refused: what is unread when it is closed resets it, and the answer is lost."""
+_PASSING = {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH}
+"""Errors that say nothing about the next connection (accept(2))."""
 
-TakeUp = Callable[[socket.socket], None]
+
+Line = tuple[Holder, bool]
+"""The connections that one takes turns with: those of a caller who is known by what it has brought; or of an address
+or proxy, and there new ones apart. So who comes again, or keeps a connection, is not behind a flood of its address.
+"""
 
 
 class HasFileno(Protocol):
@@ -44,19 +55,37 @@ class Arrival:
     """A connection that is not taken up. It has a place among all connections."""
 
     unread = 0
+    heard = 0.0
+    """The time when it had sent something; 0: not yet."""
+    credential: Digest | None = None
+    """The credential that it has brought."""
 
-    def __init__(self, connection: socket.socket, address: Holder) -> None:
+    def __init__(self, connection: socket.socket, address: Holder, refusal: bytes) -> None:
         self.connection = connection
         self.address = self.holder = address
-        self.heard = 0.0
-        """When it had sent something."""
+        self.line: Line = (address, True)
+        self._refusal = refusal
 
     def abort(self) -> None:
+        """Close it, for another; if it has sent something, it is told so."""
+        if self.heard:
+            self.refuse()
+        self.connection.close()
+
+    def refuse(self) -> None:
+        """Close it, with an answer."""
+        with suppress(OSError):
+            self.connection.recv(_DROPPED)
+        with suppress(OSError):
+            self.connection.send(self._refusal)
         self.connection.close()
 
     @property
     def is_closed(self) -> bool:
         return self.connection.fileno() < 0
+
+
+TakeUp = Callable[[Arrival], None]
 
 
 class Arrivals:
@@ -70,6 +99,7 @@ class Arrivals:
         listener: socket.socket,
         connections: Connections,
         address_of: Callable[[str], Holder],
+        known: KnownCallers,
         refusal: bytes,
         *,
         retry_delay: float = 1.0,
@@ -78,23 +108,21 @@ class Arrivals:
         can be accepted, it is tried again after `retry_delay` seconds.
         """
         self.stays = 0.005
-        """Seconds that one waits at least while many of its address do: most that leave have left by then."""
+        """Seconds that one waits at least while many of its line do: most that leave have left by then."""
         self._retry_delay = retry_delay
         self._listener = listener
         self._connections = connections
         self._address_of = address_of
+        self._known = known
         self._refusal = refusal
         self._loop = asyncio.get_running_loop()
         self._silent: dict[int, Arrival] = {}
         """Connections that have sent nothing, by file descriptor; or were closed for others, until it is another's."""
-        self._waiting: dict[Holder, deque[Arrival]] = {}
-        """Connections that wait to be taken up, by address."""
+        self._waiting: dict[Line, deque[Arrival]] = {}
+        """Connections that wait to be taken up; or were closed for others."""
         self._count = 0
         """The number of those."""
-        self._left: deque[Arrival] = deque()
-        """Connections that wait to be closed."""
-        self._is_full = False
-        """True if others stay in the system's queue."""
+        self._many_until = 0.0
         self._next_turn: asyncio.Handle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -106,8 +134,8 @@ class Arrivals:
         self._listen()
 
     def has_left(self, connection: HasFileno) -> bool:
-        """True if a client has ended its half of a connection, and many others wait."""
-        return self._count >= _MANY and _is_ended(connection)
+        """True if a client has ended its half of a connection, and many others wait or did lately."""
+        return self._loop.time() < self._many_until and _is_ended(connection)
 
     def close_listener(self) -> None:
         """Accept no more; those that are accepted are taken up as ever."""
@@ -124,104 +152,104 @@ class Arrivals:
         self._heard.close()
         if self._next_turn is not None:
             self._next_turn.cancel()
-        for queue in (self._silent.values(), self._left, *self._waiting.values()):
+        for queue in (self._silent.values(), *self._waiting.values()):
             for arrival in queue:
                 self._end(arrival)
 
     def _listen(self) -> None:
-        self._is_full = False
         if self._listener.fileno() >= 0:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
     def _accept(self) -> None:
-        if self._count + len(self._left) >= _MOST_WAITING:
-            self._is_full = True
-            self._loop.remove_reader(self._listener.fileno())
-            return
-        self._accept_some()
-        self._hear()  # most that leave have left: they take no room from others
-
-    def _accept_some(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_AT_ONCE):
             try:
                 connection, peer = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # a lack of file descriptors, as a rule
-                context = {"message": "no connection can be accepted", "exception": error, "socket": self._listener}
-                self._loop.call_exception_handler(context)
-                self._loop.remove_reader(self._listener.fileno())
-                self._retry = self._loop.call_later(self._retry_delay, self._listen)
-                return
-            self._admit(Arrival(connection, self._address_of(peer[0])))
-
-    def _admit(self, arrival: Arrival) -> None:
-        arrival.connection.setblocking(False)
-        if not self._connections.admit(arrival):
-            with suppress(OSError):
-                arrival.connection.send(self._refusal)
-            arrival.abort()
-            return
-        number = arrival.connection.fileno()
-        self._silent[number] = arrival
-        self._heard.register(number, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT)
+            except OSError as error:
+                if error.errno not in _PASSING:  # a lack of file descriptors, as a rule
+                    context = {"message": "no connection can be accepted", "exception": error, "socket": self._listener}
+                    self._loop.call_exception_handler(context)
+                    self._loop.remove_reader(self._listener.fileno())
+                    self._retry = self._loop.call_later(self._retry_delay, self._listen)
+                break
+            connection.setblocking(False)
+            arrival = Arrival(connection, self._address_of(peer[0]), self._refusal)
+            if self._connections.admit(arrival):
+                self._look_at(arrival)
+            else:
+                arrival.refuse()
+        self._turn_soon()
 
     def _hear(self) -> None:
-        now = self._loop.time()
-        for number, events in self._heard.poll(0, _ACCEPTED_AT_ONCE):
+        for number, _ in self._heard.poll(0, _AT_ONCE):
+            with suppress(OSError):  # closed, but a process that is being started has it too
+                self._heard.unregister(number)
             arrival = self._silent.pop(number, None)
-            if arrival is None or arrival.is_closed:
-                continue
-            is_ended = events & select.EPOLLRDHUP and (self._count >= _MANY or not _has_sent(arrival.connection))
-            if is_ended or events & (select.EPOLLHUP | select.EPOLLERR):
-                self._connections.leave(arrival)
-                self._left.append(arrival)
-            else:
-                self._count += 1
-                arrival.heard = now
-                self._waiting.setdefault(arrival.address, deque()).append(arrival)
+            if arrival is not None and not arrival.is_closed:
+                self._look_at(arrival)
+        self._turn_soon()
+
+    def _look_at(self, arrival: Arrival) -> None:
+        """See what it has sent, without taking it."""
+        try:
+            sent = arrival.connection.recv(_PEEKED, socket.MSG_PEEK)
+        except BlockingIOError:
+            number = arrival.connection.fileno()
+            self._silent[number] = arrival
+            self._heard.register(number, select.EPOLLIN)
+            return
+        except OSError:
+            sent = b""
+        if not sent:
+            self._end(arrival)
+            return
+        arrival.heard = self._loop.time()
+        arrival.credential = self._known.credential_in(sent)
+        caller = self._known.caller_of(arrival.credential)
+        if caller is not None:
+            arrival.line = caller, False
+        self._waiting.setdefault(arrival.line, deque()).append(arrival)
+        self._count += 1
+        if self._count >= _MANY:
+            self._many_until = arrival.heard + _LATELY
+
+    def _turn_soon(self) -> None:
+        """Have the next turn now, unless one is scheduled for the next turn of the event loop."""
         if self._next_turn is None or isinstance(self._next_turn, asyncio.TimerHandle):
             self._turn()
 
     def _turn(self) -> None:
-        """Take up one whose turn it is, and close a few."""
+        """Take up one whose turn it is, and close those before it that have left."""
         if self._next_turn is not None:
             self._next_turn.cancel()
-        closed, is_done = 0, False
-        while closed < _CLOSED_AT_ONCE and not is_done and (arrival := self._next()) is not None:
-            is_done = not arrival.is_closed and not self.has_left(arrival.connection)
-            if is_done:
+        self._next_turn = None
+        for _ in range(_AT_ONCE):
+            arrival = self._next()
+            if arrival is None:
+                if self._waiting:
+                    self._next_turn = self._loop.call_later(_PAUSE, self._turn)
+                return
+            if not arrival.is_closed and not self.has_left(arrival.connection):
                 self._connections.leave(arrival)
-                self._take_up(arrival.connection)
-            else:
-                self._end(arrival)
-                closed += 1
-        while self._left and closed < _CLOSED_AT_ONCE:
-            self._left.popleft().abort()
-            closed += 1
-        if self._is_full and self._count + len(self._left) < _MOST_WAITING:
-            self._listen()
-        if is_done or closed == _CLOSED_AT_ONCE:
-            self._next_turn = self._loop.call_soon(self._turn)
-        else:
-            self._next_turn = self._loop.call_later(_PAUSE, self._turn) if self._waiting else None
+                self._take_up(arrival)
+                break
+            self._end(arrival)
+        self._next_turn = self._loop.call_soon(self._turn)
 
     def _next(self) -> Arrival | None:
-        """The next that has waited long enough."""
+        """The next that has waited long enough, or is closed."""
         until = self._loop.time() - self.stays
-        for address, queue in self._waiting.items():
-            if len(queue) < _MANY or queue[0].heard <= until:
-                del self._waiting[address]
-                arrival = queue.popleft()
-                if queue:
-                    self._waiting[address] = queue  # behind the others
+        for line, queue in self._waiting.items():
+            if len(queue) < _MANY or queue[0].heard <= until or queue[0].is_closed:
+                del self._waiting[line]
+                if len(queue) > 1:
+                    self._waiting[line] = queue  # behind the others
                 self._count -= 1
-                return arrival
+                return queue.popleft()
         return None
 
     def _end(self, arrival: Arrival) -> None:
         self._connections.leave(arrival)
-        arrival.abort()
+        arrival.connection.close()
 
 
 def _is_ended(connection: HasFileno) -> bool:
@@ -229,9 +257,3 @@ def _is_ended(connection: HasFileno) -> bool:
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))
-
-
-def _has_sent(connection: socket.socket) -> bool:
-    with suppress(OSError):
-        return bool(connection.recv(1, socket.MSG_PEEK))
-    return False

@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,8 @@ from fastmcp_aggregator.access.roles import ROLES, USUAL
 CONNECTIONS, ROUNDS, CALLS = 8, 8, 50
 SETTLES = 0.3
 """Seconds until a flood has come, and until it is over."""
+_MOST_LEFT = 5000
+"""Connections that a storm has open at once."""
 LIMITS = {"rate_limit": 100, "callers": '{"bob": {"rate_limit": 0}}'}
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -68,6 +70,8 @@ class Flood:
     """Bytes of each chunk of a body; 0: its length is told before."""
     leaves_after: int | None = None
     """Bytes of a request that are sent before the connection is closed, without an answer."""
+    stays: bool = False
+    """Whether it is left open after that, for as long as the hub keeps it, and the next one opened."""
     is_dropped: bool = False
     """Whether the connection is closed after the head of an answer, and opened anew."""
     pause: float = 0.0
@@ -97,12 +101,13 @@ NESTED = json.loads('{"a":' * 90 + "1" + "}" * 90)
 LARGE_LIST = {"entries": {"a": lean(), "b": lean(tools=2000)}}
 PIPELINED: Any = {"connections": 200, "pipelined": 60, "gets": None}
 """More than may wait on a connection, which is closed then."""
-STORMS = {
-    "connections that are left at once": 0,
-    "half a request on each connection": 60,
-    "a request on each connection that is left at once": MIB,
+STORMS: dict[str, Any] = {
+    "connections that are left at once": {"leaves_after": 0},
+    "half a request on each connection": {"leaves_after": 60},
+    "a request on each connection that is left at once": {"leaves_after": MIB},
+    "half a request on each connection that stays": {"leaves_after": 60, "stays": True},
 }
-"""Storms of connections: by the bytes that are sent on each."""
+"""Storms of connections: the bytes that are sent on each."""
 OTHERS: dict[str, Any] = {
     "keeps its connection": {"is_other_kept": True},
     "has another address": {"other": "127.0.0.2"},
@@ -152,8 +157,8 @@ FLOODS = {
     "the page, pipelined": Flood({}, "/", "GET", keys=0, **PIPELINED),
     "a foreign Host, pipelined": Flood({}, "/health", "GET", keys=0, host="evil.example.com", **PIPELINED),
     **{
-        f"{name}; the other {who}": Flood(QUICK, keys=0, connections=64, leaves_after=size, gets=None, **of_other)
-        for name, size in STORMS.items()
+        f"{name}; the other {who}": Flood(QUICK, keys=0, connections=64, gets=None, **of_storm, **of_other)
+        for name, of_storm in STORMS.items()
         for who, of_other in OTHERS.items()
     },
     "bodies in chunks of a byte": Flood({"name": "a:echo", "arguments": {"text": "x" * 30_000}}, chunk=1),
@@ -283,6 +288,7 @@ async def posted(port: int, authorization: str, body: Body, more: str = "") -> s
 async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> None:
     """Send what is to be sent, on all connections, until SIGTERM; then tell how often each status came."""
     statuses: Counter[int] = Counter()
+    left: deque[asyncio.StreamWriter] = deque(maxlen=_MOST_LEFT)
     began = asyncio.get_running_loop().time()
     body = json.dumps(flood.body).encode() if flood.method == "POST" else b""
     parts = [body[at : at + flood.chunk] for at in range(0, len(body), flood.chunk)] if flood.chunk else []
@@ -310,6 +316,7 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
                             writer.write((f"{head}\r\n".encode() + body)[: flood.leaves_after])
                             await asyncio.sleep(0)
                             statuses[0] += 1
+                            left.append(writer)
                             break
                         await send(writer, f"{head}\r\n".encode())
                         for _ in range(flood.pipelined):
@@ -317,7 +324,8 @@ async def flood_for_ever(flood: Flood, port: int, credentials: list[str]) -> Non
                         if flood.is_dropped:
                             break
                 finally:
-                    writer.transport.abort()
+                    if not flood.stays:
+                        writer.transport.abort()
             except (OSError, asyncio.IncompleteReadError):
                 statuses[0] += 1
                 await asyncio.sleep(0.001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,13 @@ import uvicorn
 from support.harness import until
 from uvicorn.server import ServerState
 
+from fastmcp_aggregator.concurrency.arrivals import Arrival
 from fastmcp_aggregator.concurrency.connections import HEAD_BOUND, Connections
+from fastmcp_aggregator.concurrency.known_callers import KnownCallers
 from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.front.http.client_connection import ClientConnection, Reads, WholeResponses
 from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
+from fastmcp_aggregator.front.http.gate import CONNECTION
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\n"
 
@@ -53,7 +57,7 @@ class Socket(asyncio.Transport):
 
 
 def connected(
-    app: Any, reads: Reads | None = None, has_left: Callable[[Any], bool] = lambda _: False
+    app: Any, reads: Reads | None = None, has_left: Callable[[Any], bool] = lambda _: False, **more: Any
 ) -> tuple[Socket, ClientConnection]:
     config = uvicorn.Config(WholeResponses(app), lifespan="off", access_log=False)
     config.load()
@@ -63,6 +67,8 @@ def connected(
         "reads": reads or Reads(),
         "address_of": lambda host: host,
         "has_left": has_left,
+        "known": KnownCallers(asyncio.get_running_loop().time),
+        **more,
     }
     sock, protocol = Socket(), ClientConnection(config, ServerState(), {}, **around)
     protocol.connection_made(sock)
@@ -314,7 +320,7 @@ async def test_of_a_pipeline_without_end_no_more_is_parsed_than_may_wait_and_all
     assert not protocol.held
 
 
-@pytest.mark.parametrize(("fields", "kept_apart"), [(0, {"address": "another"}), (100, {"is_new": False})])
+@pytest.mark.parametrize(("fields", "kept_apart"), [(0, {"line": ("another", True)}), (100, {"line": ("", False)})])
 async def test_what_many_connections_bring_at_once_is_parsed_by_and_by_and_addresses_and_new_ones_take_turns(
     fields: int, kept_apart: dict[str, Any]
 ) -> None:
@@ -357,6 +363,27 @@ async def test_of_a_client_that_has_left_while_many_wait_nothing_is_read_unless_
     protocol.data_received(HEAD + b"body")
     assert sock.is_closed
     assert protocol.cycle is None
+
+
+async def test_who_is_let_in_is_known_by_what_a_connection_has_brought_until_it_is_refused() -> None:
+    known, holder = KnownCallers(asyncio.get_running_loop().time), "ann"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope[CONNECTION].holder = holder
+        await answer(scope, receive, send)
+
+    for who, others in [("ann", "bob"), ("", "ann")]:
+        arrival = Arrival(socket.socket(), "", b"")
+        arrival.credential = known.credential_in(b"POST / HTTP/1.1\r\nX-API-Key: a\r\n\r\n")
+        sock, protocol = connected(app, known=known, arrival=arrival)
+        holder = who
+        protocol.data_received(HEAD + b"body")
+        await until(lambda sock=sock: bool(sock.written))
+        holder = others
+        protocol.data_received(HEAD + b"body")
+        await until(lambda sock=sock: len(sock.written) == 2)
+        assert known.caller_of(arrival.credential) == (who or None)
+        arrival.abort()
 
 
 async def test_a_body_in_many_small_chunks_is_parsed_by_and_by_and_whoever_brings_none_goes_first() -> None:

@@ -47,7 +47,7 @@ async def test_white_space_is_stripped_once() -> None:
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 async def test_a_value_is_understood_whatever_parses_it(parser: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if parser == "h11":  # as in another ASGI server
-        ours = {"connections", "reads", "address_of", "has_left"}
+        ours = {"connections", "reads", "address_of", "has_left", "known", "arrival"}
         monkeypatch.setattr(
             server,
             "ClientConnection",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fastmcp_aggregator.concurrency.arrivals import Line
 from fastmcp_aggregator.front.http.boundary import Pace
 from fastmcp_aggregator.front.http.gate import CONNECTION
 
@@ -94,11 +95,10 @@ async def test_a_request_that_is_cancelled_takes_nobody_s_turn() -> None:
 
 @dataclass
 class Connection:
-    address: str
-    is_new: bool = True
+    line: Line
 
 
-@pytest.mark.parametrize("other", [Connection("b"), Connection("a", is_new=False)])
+@pytest.mark.parametrize("other", [Connection(("b", True)), Connection(("a", False))])
 async def test_requests_begin_by_their_addresses_in_turn_and_there_new_connections_and_others(
     other: Connection,
 ) -> None:
@@ -109,7 +109,7 @@ async def test_requests_begin_by_their_addresses_in_turn_and_there_new_connectio
         await gate.wait()
 
     pace = Pace(app)
-    comes = [("flood", Connection("a"))] * 100 + [("other", other)] * 2
+    comes = [("flood", Connection(("a", True)))] * 100 + [("other", other)] * 2
     scopes = [{**request("POST", path), CONNECTION: connection} for path, connection in comes]
     tasks = [asyncio.create_task(pace(scope, nothing, nothing)) for scope in scopes]  # type: ignore[arg-type]
     for _ in range(3):

@@ -191,8 +191,8 @@ class ErrorBoundary:
 
 class Pace:
     """An ASGI layer that lets a few requests begin in each turn of the event loop; the others begin in the next ones,
-    by the addresses that they come from in turn, and there those on new connections and others. While a turn is short,
-    and after one that was, there are twice as many, for each turn costs something.
+    by the lines of their connections in turn. While a turn is short, and after one that was, there are twice as many,
+    for each turn costs something.
 
     So no request is behind more than a few of a caller that floods the hub. A look at whether the hub is ready, which
     is not counted, is behind no other requests but looks, of which one begins in each turn. A GET may be answered for
@@ -226,11 +226,8 @@ class Pace:
 
 
 def _line_of(scope: Scope) -> Holder:
-    """The key of a request's queue: its origin, if our server runs the app, and whether on a new connection. So who
-    keeps one is not behind a flood of those of its address, or proxy.
-    """
-    connection = scope.get(CONNECTION)
-    return getattr(connection, "address", None), getattr(connection, "is_new", False)
+    """The key of a request's queue, if our server runs the app."""
+    return getattr(scope.get(CONNECTION), "line", None)
 
 
 _SHORT = 0.003

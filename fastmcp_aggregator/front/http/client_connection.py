@@ -22,8 +22,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from fastmcp_aggregator.concurrency.arrivals import HasFileno
+from fastmcp_aggregator.concurrency.arrivals import Arrival, HasFileno, Line
 from fastmcp_aggregator.concurrency.connections import Connections
+from fastmcp_aggregator.concurrency.known_callers import KnownCallers
 from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
@@ -69,14 +70,13 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 class Reads:
     """Has only so much parsed in each turn of the event loop, whatever all connections bring at once; those that wait
-    take turns by their addresses, and there new connections with those that were answered before, and those with one
-    request with those that bring several, or many small chunks.
+    take turns by their lines, and there those with one request with those that bring several, or many small chunks.
     """
 
     def __init__(self) -> None:
         self._spent = 0
         """Bytes parsed in this turn; if it is not 0, the next turn is scheduled."""
-        self._waiting: dict[tuple[Holder, bool, bool], deque[ClientConnection]] = {}
+        self._waiting: dict[tuple[Line, bool], deque[ClientConnection]] = {}
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -99,7 +99,7 @@ class Reads:
             self._loop.call_soon(self._next)
         first = connection.held[:_PER_TURN]
         has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
-        kind = connection.address, connection.is_new, has_many
+        kind = connection.line, has_many
         self._waiting.setdefault(kind, deque()).append(connection)
 
     def _next(self) -> None:
@@ -130,6 +130,7 @@ class ClientConnection(HttpToolsProtocol):
     address: Holder = None
     holder: Holder = None
     is_lost = False
+    line: Line
     is_new = True
     """True until something was answered on it."""
     _turn: asyncio.Future[None] | None = None
@@ -150,6 +151,8 @@ class ClientConnection(HttpToolsProtocol):
         reads: Reads,
         address_of: Callable[[str], Holder],
         has_left: Callable[[HasFileno], bool],
+        known: KnownCallers,
+        arrival: Arrival | None = None,
         **options: Any,
     ) -> None:
         """`address_of` tells whose share a host takes; `has_left` of a socket whether its client has ended it, and many
@@ -157,6 +160,8 @@ class ClientConnection(HttpToolsProtocol):
         """
         super().__init__(*args, **options)
         self._has_left = has_left
+        self._known = known
+        self._arrival = arrival
         self._connections = connections
         self._reads = reads
         self._address_of = address_of
@@ -165,6 +170,7 @@ class ClientConnection(HttpToolsProtocol):
         self._pipe = transport
         super().connection_made(_Transport(transport))
         self.address = self.holder = self._address_of(self.client[0] if self.client else "")
+        self.line = (self.address, True) if self._arrival is None else self._arrival.line
         if not self._connections.admit(self):
             transport.write(NO_ROOM)
             transport.close()
@@ -307,7 +313,8 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self.is_new = False
+        if self.is_new:
+            self._first_answered()
         if self.pipeline or self._pipe.is_closing():
             self._connections.work(self)
             super().on_response_complete()
@@ -321,6 +328,15 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()  # uvicorn has resumed it
         if self._is_idle:
             self._connections.wait(self)
+
+    def _first_answered(self) -> None:
+        self.is_new = False
+        self.line = self.line[0], False
+        credential = self._arrival and self._arrival.credential
+        if credential and self.holder == self.address:
+            self._known.refused(credential)
+        elif credential:
+            self._known.let_in(credential, self.holder)
 
     @property
     def _is_idle(self) -> bool:

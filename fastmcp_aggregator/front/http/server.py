@@ -26,8 +26,9 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from fastmcp_aggregator.access.loopback import is_one_of, network_of
-from fastmcp_aggregator.concurrency.arrivals import Arrivals
+from fastmcp_aggregator.concurrency.arrivals import Arrival, Arrivals
 from fastmcp_aggregator.concurrency.connections import HEAD_BOUND, Connections
+from fastmcp_aggregator.concurrency.known_callers import KnownCallers
 from fastmcp_aggregator.concurrency.limiter import DRAIN_TIMEOUT, FairShare, Holder
 from fastmcp_aggregator.file_descriptors import shortage
 from fastmcp_aggregator.front.http.boundary import Drain
@@ -97,10 +98,11 @@ class _Server(uvicorn.Server):
         for listening in self.servers:
             listening.close()
 
-    def _take_up(self, connection: socket.socket) -> None:
+    def _take_up(self, arrival: Arrival) -> None:
         kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        protocol = partial(kind, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        starting = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(protocol, connection))
+        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = partial(kind, config=self.config, arrival=arrival, **state)
+        starting = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(protocol, arrival.connection))
         self._starting.add(starting)
         starting.add_done_callback(self._starting.discard)
 
@@ -139,7 +141,8 @@ async def serve_http(
     shares = open_ones or FairShare(_PLENTY), unread or FairShare(_MUCH)
     connections = Connections(*shares, time.monotonic, head_bound=timings.head_bound)
     address_of = partial(_address_of, proxies=proxies)
-    arrivals = Arrivals(listener, connections, address_of, NO_ROOM)
+    known = KnownCallers(time.monotonic)
+    arrivals = Arrivals(listener, connections, address_of, known, NO_ROOM)
     config = uvicorn.Config(
         WholeResponses(drain),
         log_level="warning",
@@ -152,6 +155,7 @@ async def serve_http(
             reads=Reads(),
             address_of=address_of,
             has_left=arrivals.has_left,
+            known=known,
         ),
         # Else it believes what it is told from loopback, or from where a variable says.
         proxy_headers=bool(proxies),
