@@ -54,7 +54,7 @@ async def serving(transport: str) -> AsyncIterator[int]:
         await process.wait()
 
 
-class Door:
+class Forwarder:
     """A port that stays the same while the server behind it is replaced; who comes between two servers waits."""
 
     def __init__(self) -> None:
@@ -139,13 +139,13 @@ async def test_progress_of_a_remote_call_arrives_in_order(transport: str, mode: 
 async def test_calls_succeed_again_after_the_remote_server_was_killed_and_started_again(
     transport: str,
 ) -> None:
-    door = Door()
-    async with door.open() as port, AsyncExitStack() as hub_stack, asyncio.timeout(PATIENCE):
-        async with serving(transport) as first, door.leading_to(first):
+    forwarder = Forwarder()
+    async with forwarder.open() as port, AsyncExitStack() as hub_stack, asyncio.timeout(PATIENCE):
+        async with serving(transport) as first, forwarder.leading_to(first):
             hub = await hub_stack.enter_async_context(build_aggregator(config(transport, port)))
             client = await hub_stack.enter_async_context(Client(hub, mode="legacy", **ASKABLE))
             await client.call_tool("far:get-sum", SUM)
-        async with serving(transport) as second, door.leading_to(second):
+        async with serving(transport) as second, forwarder.leading_to(second):
             failures = 0
             while True:
                 try:

@@ -31,7 +31,7 @@ from walk.handshake import PROGRAM
 from walk.servers import NPM, PYPI, entries, install, key_of
 
 FIRST_ANSWER = 1.0
-"""Seconds from the start to the answer to `initialize`, as the median of each door."""
+"""Seconds from the start to the answer to `initialize`, as the median of each command."""
 
 
 class Wrong(Exception):
@@ -127,8 +127,8 @@ class Walk:
 
     def handshake_is_first(self) -> str:
         times = handshake.times(self.home, ["mcp.json", "--env-file", "mcp.env", "--no-strict"], self.environ)
-        medians = {door: statistics.median(seconds) for door, seconds in times.items()}
-        told = ", ".join(f"{door} {median:.2f} s" for door, median in medians.items())
+        medians = {start: statistics.median(seconds) for start, seconds in times.items()}
+        told = ", ".join(f"{start} {median:.2f} s" for start, median in medians.items())
         require(max(medians.values()) <= FIRST_ANSWER, f"initialize took {told}")
         return f"`initialize` answered, while {os.cpu_count()} other processes have the cores: {told}"
 

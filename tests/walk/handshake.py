@@ -1,4 +1,4 @@
-"""The handshake by each door: seconds from the start of the program to its answer, while others have all cores."""
+"""The handshake by each command: seconds from the start of the program to its answer, while others have all cores."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def busy_cores() -> Iterator[None]:
 
 
 def times(home: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, list[float]]:
-    """By door, the seconds of each round. Cold: no hub runs, nothing is known of the servers; warm: the hub runs."""
+    """By command, the seconds of each round. Cold: no hub runs, nothing is known of the servers; warm: the hub runs."""
     home.chmod(0o700)
     environ = {**environ, "XDG_RUNTIME_DIR": str(home)}
     serve, attach, warm = "`serve`, cold", "`attach`, cold", "`attach`, warm"
     found: dict[str, list[float]] = {serve: [], attach: [], warm: []}
 
-    def measure(door: str, *, is_cold: bool) -> None:
+    def measure(start: str, *, is_cold: bool) -> None:
         if is_cold:
             hub(home, environ, "stop", "--all")
             shutil.rmtree(home / "cache", ignore_errors=True)
-        command = door.split("`")[1]
-        found[door].append(first_answer([command, *arguments], home, environ))
+        command = start.split("`")[1]
+        found[start].append(first_answer([command, *arguments], home, environ))
 
     first_answer(["attach", *arguments], home, environ)  # so that all files have been read once
     with busy_cores():
