@@ -55,7 +55,7 @@ def found_files(machine: Machine, clients: Iterable[str] = ()) -> list[FoundFile
 
 
 def given_file(path: Path, machine: Machine) -> FoundFile:
-    """A file that was named. Whose it is, its place and its keys tell."""
+    """A file that was named. Its path and its keys tell whose it is."""
     text = text_of(path)
     document = read(text, "toml" if path.suffix == ".toml" else "json", str(path))
     client, folder = _owner(path, document, machine)

@@ -161,16 +161,16 @@ class _Layout:
         first = holder.members[0] if holder.members else None
         inner = (self._own_indent(first.start) if first else None) or outer + self._unit
         brace = holder.end - 1
-        place = len(self._text[:brace].rstrip())
+        content_end = len(self._text[:brace].rstrip())
         has_comma = first is not None and holder.members[-1].comma is not None
         added = f"{self._end_of_line}{inner}{json.dumps(key, ensure_ascii=False)}: {self._written(value, inner)}"
         added += "," if has_comma else ""
-        if "\n" not in self._text[place:brace]:
+        if "\n" not in self._text[content_end:brace]:
             added += self._end_of_line + outer
             brace_at = brace
         else:
-            brace_at = place
-        text = self._text[:place] + added + self._text[brace_at:]
+            brace_at = content_end
+        text = self._text[:content_end] + added + self._text[brace_at:]
         if first is not None and not has_comma:
             end = holder.members[-1].node.end
             text = f"{text[:end]},{text[end:]}"

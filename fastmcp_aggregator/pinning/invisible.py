@@ -36,9 +36,9 @@ def invisible_characters(text: str) -> Counter[str]:
         return Counter()
     found = Counter({character: count for character, count in Counter(text).items() if character in invisible})
     if 0 < found[_JOINER] + found[_EMOJI_STYLE] <= _MOST_IN_EMOJI:
-        for place in _IN_EMOJI.finditer(text):
-            before = text[place.start() - 1] if place.start() else ""
-            found[place[0]] -= _is_part_of_emoji(before, place[0])
+        for match in _IN_EMOJI.finditer(text):
+            before = text[match.start() - 1] if match.start() else ""
+            found[match[0]] -= _is_part_of_emoji(before, match[0])
     return +found
 
 

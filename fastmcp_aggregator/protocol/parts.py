@@ -90,7 +90,7 @@ def _slices(message: bytes, size: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _near_the_end_of_text(message: bytes, start: int, size: int) -> int:
-    """A place in the text that goes on at `start`, not behind its end, from which it can be read."""
+    """A position in the text that goes on at `start`, not behind its end, from which it can be read."""
     quote = message.find(b'"', start)
     if quote < 0:
         return len(message)

@@ -142,11 +142,11 @@ def _told(fault: ErrorDetails, settings_type: type[ServiceSettings], file: Path 
     if fault["type"] == "missing":
         return f"{variable} is not set" + (f", and `{name}` is not in {file}" if file is not None else "")
     is_variable = any(variable == given.upper() for given, value in os.environ.items() if value)
-    place = variable if is_variable or file is None else f"`{name}` in {file}"
+    source = variable if is_variable or file is None else f"`{name}` in {file}"
     if fault["type"] == "extra_forbidden":
         meant = get_close_matches(name, settings_type.model_fields, 1)
-        return f"{place} is not a setting; {f'did you mean `{meant[0]}`?' if meant else 'remove it'}"
-    return f"{'.'.join([place, *below])} {_requirement(fault)}"
+        return f"{source} is not a setting; {f'did you mean `{meant[0]}`?' if meant else 'remove it'}"
+    return f"{'.'.join([source, *below])} {_requirement(fault)}"
 
 
 def _requirement(fault: ErrorDetails) -> str:

@@ -26,7 +26,7 @@ _GROUP_EDGE = re.compile(r"\A\s{0,40}(?:\+-)?[+|](?: |-+|$)")
 _BOX = str.maketrans(dict.fromkeys("│┃┆┊╭╮╰╯┌┐└┘├┤─━┄▶►", " "))
 _NOISE = re.compile(
     r"""\s*(?:
-        [\W\d_]*                                       # a frame, a bracket, carets under a place, a number
+        [\W\d_]*                                       # a frame, a bracket, carets under a column, a number
       | at\s.+                                         # a stack frame of JavaScript
       | Emitted\ 'error'\ event\ .*
       | Require\ stack: | -\ [/\\].*

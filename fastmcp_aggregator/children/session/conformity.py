@@ -62,8 +62,8 @@ def _fault_of(kind: Kind, item: Any, protocol_version: str) -> str | None:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = item.get(spec.id_field) if isinstance(item, dict) else item
-        place = ".".join(str(step) for step in fault["loc"][2:])
-        return f"{name!r:.60}" + (f" ({place}: {fault['msg']})" if place else f" ({fault['msg']})")
+        path = ".".join(str(step) for step in fault["loc"][2:])
+        return f"{name!r:.60}" + (f" ({path}: {fault['msg']})" if path else f" ({fault['msg']})")
     return None
 
 

@@ -38,8 +38,8 @@ def _in_words(known: BaseException) -> str:
 def _misshapen(error: ValidationError) -> str:
     """The path at which an answer is not as MCP prescribes; without its value."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(map(str, fault["loc"]))
-    return shown("text", f"its answer is not as MCP prescribes ({error.title}, {place}: {fault['msg']})", "remote")
+    path = ".".join(map(str, fault["loc"]))
+    return shown("text", f"its answer is not as MCP prescribes ({error.title}, {path}: {fault['msg']})", "remote")
 
 
 def _known_cause(error: BaseException) -> BaseException:

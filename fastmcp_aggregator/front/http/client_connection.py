@@ -1,4 +1,4 @@
-"""A client's connection over HTTP: uvicorn's protocol, which takes its turns and has a place among all connections.
+"""A client's connection over HTTP: uvicorn's protocol, which takes its turns and counts among all connections.
 
 Heads and trailers are bounded, which uvicorn leaves to its other parser, and trailers are dropped, which it takes for
 headers; the head of a response is written with its body, not apart, and an app may send both with one message.
@@ -123,7 +123,7 @@ def _cost(data: bytes) -> int:
 
 
 class ClientConnection(HttpToolsProtocol):
-    """A connection that has a place among all, on uvicorn's faster parser, with the bound that its other one has."""
+    """A counted connection, on uvicorn's faster parser, with the bound that its other one has."""
 
     transport: _Transport
 

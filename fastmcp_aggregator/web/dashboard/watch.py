@@ -4,7 +4,7 @@ Theory. A browser asks for its view and says which one it has (`If-None-Match`);
 another, or until a bound that the browser names (`Prefer: wait`, RFC 7240, 4.3) is over. So each request ends by
 itself and authenticates anew, the end of the program waits for none, and proxies need to know nothing of streams.
 
-What is shown comes from many places, some of which do not tell when they change, so it is looked at, a few times a
+The view comes from many sources, some of which do not tell when they change, so it is looked at, a few times a
 second, while somebody waits. One look serves all who wait: it numbers the states of what is shown. For each of them a
 view is made only when that number has changed.
 """
