@@ -14,6 +14,7 @@ os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
 # FastMCP would paint each line of its log, and each traceback with its source, which nobody reads.
 os.environ["FASTMCP_ENABLE_RICH_LOGGING"] = "false"
 
+import copy
 import functools
 import gc
 import itertools
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 from support.usual import USUAL
 
@@ -92,6 +94,15 @@ def usual_settings(cache_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatc
     folder = next(cache_folders)
     folder.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+
+
+@pytest.fixture
+def counted_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where coverage is counted, it is counted in the processes that the test starts, too."""
+    if (here := Coverage.current()) is not None:
+        there = copy.copy(here.config)
+        there.parallel, there.patch = True, ["_exit"]
+        monkeypatch.setenv("COVERAGE_PROCESS_CONFIG", there.serialize())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

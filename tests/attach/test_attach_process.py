@@ -29,7 +29,7 @@ from fastmcp_aggregator.attach.asking import Timeouts
 from fastmcp_aggregator.cli.actions.hubs import stop
 from fastmcp_aggregator.version import PROGRAM, VERSION
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("counted_processes")]
 
 HEAVY = {"asyncio", "fastmcp", "mcp", "mcp_types", "pydantic", "rich", "hashlib", "subprocess"}
 
@@ -345,7 +345,8 @@ async def test_without_a_folder_for_hubs_a_client_has_servers_of_its_own(tmp_pat
         assert b"is not for this user alone" in server.stderr
 
 
-def test_a_bridge_loads_nothing_that_is_heavy() -> None:
+def test_a_bridge_loads_nothing_that_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
     code = (
         "import sys\n"
         "from fastmcp_aggregator.cli.commands.hubs.attach import COMMAND\n"

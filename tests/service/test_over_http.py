@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import os
+import re
+import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +21,15 @@ from fastmcp.client.transports import SSETransport
 from support.harness import PATIENCE, free_port
 
 from fastmcp_aggregator.service import Service, ServiceSettings
+from fastmcp_aggregator.service.errors import ConfigurationError
 from fastmcp_aggregator.service.http import http_app
-from fastmcp_aggregator.service.serving import http_config
+from fastmcp_aggregator.service.serving import http_config, serve, set_up_logging
 
 SECRET = "0123456789abcdef"
 
 
 def service(**settings: Any) -> Service:
-    options = ServiceSettings(transport="http", host="127.0.0.1", port=8000, api_key=SECRET, **settings)
+    options = ServiceSettings(**{"transport": "http", "host": "127.0.0.1", "port": 8000, "api_key": SECRET, **settings})
     mcp = Service("words", settings=options, version="1.0.0")
 
     @mcp.tool
@@ -125,3 +131,74 @@ async def test_the_body_of_a_request_that_asks_for_an_upgrade_is_no_other_reques
         server.should_exit = True
         await serving
     assert (answers.count(b"HTTP/1.1 "), answers.count(b"ready")) == (2, 1)
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                assert (await client.get("/health")).status_code == 200
+            except httpx.ConnectError:
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM on Windows")
+async def test_a_call_in_flight_is_finished_when_a_signal_comes() -> None:
+    port, begun, goes_on = free_port(), asyncio.Event(), asyncio.Event()
+    server = service(port=port)
+
+    @server.tool
+    async def slow() -> str:
+        """Say that it has begun, and wait."""
+        begun.set()
+        await goes_on.wait()
+        return "done"
+
+    serving = asyncio.create_task(serve(server))
+    url, headers = f"http://127.0.0.1:{port}", {"X-API-Key": SECRET}
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE, trust_env=False) as client:
+        await until_ready(client)
+        call = asyncio.create_task(client.post("/mcp/tools/call", json={"name": "slow"}))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE):
+            while (refused := await client.post("/mcp/tools/call", json={"name": "count_words"})).status_code == 400:
+                await asyncio.sleep(0.01)  # the signal has not come yet
+        goes_on.set()
+        assert (await call).json()["structuredContent"] == {"result": "done"}
+    await asyncio.wait_for(serving, PATIENCE)
+    assert refused.status_code == 503
+
+
+async def test_a_port_that_is_taken_is_told() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigurationError, match=re.escape("cannot listen on 127.0.0.1")),
+    ):
+        await serve(service(port=taken.getsockname()[1]))
+
+
+@pytest.mark.parametrize("profile", ["development", "production"])
+def test_a_log_is_for_people_or_in_production_json(
+    profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    set_up_logging(ServiceSettings(profile=profile, log_level="warning"))
+    try:
+        logging.getLogger("x").info("not told")
+        try:
+            raise ValueError("no")
+        except ValueError:
+            logging.getLogger("x").exception("what %s", "failed")
+    finally:
+        logging.root.setLevel(logging.WARNING)
+    told = capsys.readouterr().err
+    if profile == "development":
+        assert told.startswith("ERROR x: what failed\nTraceback")
+    else:
+        entry = json.loads(told)
+        assert (entry["level"], entry["logger"], entry["message"]) == ("error", "x", "what failed")
+        assert entry["exception"].endswith("ValueError: no")

@@ -385,6 +385,7 @@ run(mcp)
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("counted_processes")
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGTERM on Windows")
 def test_a_call_in_flight_is_finished_when_a_signal_comes() -> None:
     process = subprocess.Popen(
