@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fastmcp_aggregator.children.process.environment import SAFE_VARIABLES, advice_on_missing, located
@@ -36,7 +37,6 @@ _RUNNERS = {
 """Programs that run servers, and where they come from. They alone are asked for their version: they start nothing."""
 _LONGEST_OUTPUT = 4096
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Program:
     version: str | None
 
 
-def programs_of(config: McpConfig) -> list[Program]:
-    """Each program once, in the order of the servers."""
+def programs_of(config: McpConfig, *, timeout: float = 5.0) -> list[Program]:
+    """Each program once, in the order of the servers. One has `timeout` seconds to tell its version."""
     found: dict[tuple[str, str | None], None] = {}
     for server in config.servers.values():
         if isinstance(server, StdioServer):
             found[server.label, location(server)] = None
     with ThreadPoolExecutor(max_workers=8) as pool:
-        versions = pool.map(_version, (path for _, path in found))
+        versions = pool.map(partial(_version, timeout=timeout), (path for _, path in found))
         return [Program(command, path, version) for (command, path), version in zip(found, versions, strict=True)]
 
 
@@ -77,7 +77,7 @@ def location(server: StdioServer) -> str | None:
     return located(server, server.command)
 
 
-def _version(path: str | None) -> str | None:
+def _version(path: str | None, timeout: float) -> str | None:
     """The version that a program reports, if this user would start it by its name: one that only the config leads to
     may have come with somebody's repository.
     """
@@ -95,7 +95,7 @@ def _version(path: str | None) -> str | None:
             env=safe,
             start_new_session=True,
         ) as asked:
-            hurry = threading.Timer(_TIMEOUT, _kill, [asked])
+            hurry = threading.Timer(timeout, _kill, [asked])
             hurry.start()
             assert asked.stdout is not None
             said = asked.stdout.read(_LONGEST_OUTPUT)

@@ -22,8 +22,6 @@ from fastmcp_aggregator.files.permissions import warn_of, weaknesses
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL = 5.0
-"""Seconds between looks when no change is reported."""
 QUIET = 0.2
 """Seconds for which a file that has changed must stay as it is before it is read."""
 _NEXT_LOOK = 0.5
@@ -51,9 +49,13 @@ class RefusedFile:
 class FollowedFiles:
     """Watches config files; a change of any reloads all. Reloads never overlap."""
 
-    def __init__(self, paths: Sequence[Path], read_again: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, paths: Sequence[Path], read_again: Callable[[], Awaitable[object]], *, look_interval: float = 5.0
+    ) -> None:
+        """`look_interval` is the seconds between looks when no change is reported."""
         self._paths = paths
         self._read_again = read_again
+        self._look_interval = look_interval
         self._asked = asyncio.Event()
         self._weaknesses: set[tuple[Path, str]] = set()
 
@@ -95,7 +97,7 @@ class FollowedFiles:
     async def _watch(self, path: Path) -> None:
         """Request a reload after every change, and once at first: it may have changed since the program read it."""
         seen = None
-        async with aclosing(_occasions(path.parent)) as occasions:
+        async with aclosing(_occasions(path.parent, self._look_interval)) as occasions:
             async for _ in occasions:
                 if seen is None or stamp_of(path) != seen:
                     seen = await _quiet_stamp(path)
@@ -113,22 +115,22 @@ async def _quiet_stamp(path: Path) -> Stamp:
             return stamp
 
 
-async def _occasions(folder: Path) -> AsyncGenerator[None]:
+async def _occasions(folder: Path, interval: float) -> AsyncGenerator[None]:
     """Now, after each change in the folder, and from time to time."""
     yield
     try:
-        async with aclosing(_changes_in(folder)) as changes:
+        async with aclosing(_changes_in(folder, interval)) as changes:
             async for _ in changes:
                 yield
     except Exception as error:
-        logger.warning("%s is polled every %g s, because it cannot be watched: %s", folder, LOOK_INTERVAL, error)
+        logger.warning("%s is polled every %g s, because it cannot be watched: %s", folder, interval, error)
     while True:
-        await asyncio.sleep(LOOK_INTERVAL)
+        await asyncio.sleep(interval)
         yield
 
 
-def _changes_in(folder: Path) -> AsyncGenerator[object]:
+def _changes_in(folder: Path, interval: float) -> AsyncGenerator[object]:
     from watchfiles import awatch  # noqa: PLC0415 - only who watches needs it
 
-    interval = int(LOOK_INTERVAL * 1000)
-    return awatch(folder, watch_filter=None, recursive=False, rust_timeout=interval, yield_on_timeout=True)
+    milliseconds = int(interval * 1000)
+    return awatch(folder, watch_filter=None, recursive=False, rust_timeout=milliseconds, yield_on_timeout=True)

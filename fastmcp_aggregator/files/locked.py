@@ -12,25 +12,24 @@ from pathlib import Path
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.atomic import PRIVATE
 
-_LOCK_TIMEOUT = 30.0
 _LOOK_INTERVAL = 0.01
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, *, timeout: float = 30.0) -> Iterator[None]:
     """Keep the other processes of this program from changing a file. A link is followed; without a folder, no lock.
 
     The lock is a file beside it while somebody has it, and is gone afterwards: the folder may be a repository, or that
     of another program.
 
     Raises:
-        AggregatorError: another process has it for too long, or there can be no lock.
+        AggregatorError: another process has it for more than `timeout` seconds, or there can be no lock.
     """
     target = path.resolve()
     with ExitStack() as stack:
         try:
             if target.parent.is_dir():
-                stack.enter_context(_lock_file(target.with_name(f".{target.name}.lock")))
+                stack.enter_context(_lock_file(target.with_name(f".{target.name}.lock"), timeout))
         except TimeoutError:
             raise AggregatorError(f"{path} is being changed by another process; try again") from None
         except OSError as error:
@@ -39,7 +38,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _lock_file(lock: Path) -> Iterator[None]:
+def _lock_file(lock: Path, timeout: float) -> Iterator[None]:
     """Have the lock of a file that is made for it, and removed.
 
     Raises:
@@ -48,10 +47,10 @@ def _lock_file(lock: Path) -> Iterator[None]:
     if sys.platform == "win32":
         from filelock import FileLock  # noqa: PLC0415 - Windows only; there it removes its file
 
-        with FileLock(lock, _LOCK_TIMEOUT, mode=PRIVATE):
+        with FileLock(lock, timeout, mode=PRIVATE):
             yield
         return
-    descriptor = _taken(lock)
+    descriptor = _taken(lock, timeout)
     try:
         yield
     finally:
@@ -60,8 +59,8 @@ def _lock_file(lock: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(lock: Path) -> int:
-    ends = time.monotonic() + _LOCK_TIMEOUT
+def _taken(lock: Path, timeout: float) -> int:
+    ends = time.monotonic() + timeout
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE)
         try:

@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 _SHOWN = 200
 _LONGEST_SCOPES = 2000
-_LOOK_INTERVAL = 5.0
 _MOST_BEGUN = 2
 """Renewals that may have been ended with their process before the refresh token is not presented any more."""
 _LOST = "a program was ended while it renewed its login, which is lost with it"
@@ -143,8 +142,12 @@ class Account(ABC):
 class LoginAccount(Account):
     """An account that a person has logged in to."""
 
-    def __init__(self, vault: Vault, url: str, settings: OAuthSettings, principal: str = HUB) -> None:
+    def __init__(
+        self, vault: Vault, url: str, settings: OAuthSettings, principal: str = HUB, *, look_interval: float = 5.0
+    ) -> None:
+        """`look_interval` is the seconds after which the vault is looked at again."""
         super().__init__()
+        self._look_interval = look_interval
         self._vault = vault
         self._url = url
         self._settings = settings
@@ -172,7 +175,7 @@ class LoginAccount(Account):
 
     @property
     def _is_old(self) -> bool:
-        return time.monotonic() - self._looked_at > _LOOK_INTERVAL
+        return time.monotonic() - self._looked_at > self._look_interval
 
     async def _look(self) -> None:
         before = self.tokens

@@ -20,6 +20,8 @@ class Accounts:
 
     def __init__(self, new_vault: Callable[[], Vault]) -> None:
         self._new_vault = new_vault
+        self.look_interval = 5.0
+        """Seconds after which the account of a login looks at the vault again."""
         self._accounts: WeakValueDictionary[tuple[str, str, OAuthSettings], Account] = WeakValueDictionary()
 
     @cached_property
@@ -43,7 +45,7 @@ class Accounts:
             return ExchangeAccount(url, settings, principal)
         if settings.grant == "client_credentials" and principal == HUB:
             return ClientAccount(url, settings)
-        return LoginAccount(self.vault, url, settings, principal)
+        return LoginAccount(self.vault, url, settings, principal, look_interval=self.look_interval)
 
 
 def directory_of(settings: AggregatorSettings) -> Path:

@@ -30,15 +30,12 @@ from fastmcp_aggregator.protocol import raw_json
 
 logger = logging.getLogger(__name__)
 
-QUEUE_BYTES = 16 * 1024**2
 _TEXT_LIMIT = 2048
 """Bytes of one text in an entry, at most: clients may send names and addresses of any length."""
 _ESCAPED = 12
 """Bytes that a character may take: two escapes."""
-_CLOSE_TIMEOUT = 5.0
 _GATHERING = 0.05
 """Seconds from an entry to its being written, for those that come meanwhile."""
-_RETRY_PAUSE = 1.0
 
 _encode_anything = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -63,9 +60,20 @@ class StandardOutput:
 class AuditLog:
     """Takes entries from any thread and writes them in order, while it is entered."""
 
-    def __init__(self, destination: RotatingFile | StandardOutput, *, rejects: bool = False) -> None:
+    def __init__(
+        self,
+        destination: RotatingFile | StandardOutput,
+        *,
+        rejects: bool = False,
+        queue_bytes: int = 16 * 1024**2,
+        retry_pause: float = 1.0,
+        close_timeout: float = 5.0,
+    ) -> None:
         self._destination = destination
         self._rejects = rejects
+        self._queue_bytes = queue_bytes
+        self._retry_pause = retry_pause
+        self._close_timeout = close_timeout
         self.lost = 0
         """Entries dropped so far."""
         self._lost_here = 0
@@ -97,9 +105,9 @@ class AuditLog:
         self._is_closing.set()
         with self._changed:
             self._changed.notify()
-        self._writer.join(_CLOSE_TIMEOUT)
+        self._writer.join(self._close_timeout)
         if self._writer.is_alive():
-            logger.error("the audit log %s was not closed within %g s", self._destination, _CLOSE_TIMEOUT)
+            logger.error("the audit log %s was not closed within %g s", self._destination, self._close_timeout)
 
     @property
     def is_failing(self) -> bool:
@@ -109,7 +117,7 @@ class AuditLog:
     @property
     def must_reject(self) -> bool:
         """True if calls are to be rejected, as they might not be recorded."""
-        return self._rejects and (self._is_failing or self._waiting_bytes > QUEUE_BYTES // 2)
+        return self._rejects and (self._is_failing or self._waiting_bytes > self._queue_bytes // 2)
 
     def record(self, event: str, fields: Mapping[str, Any]) -> None:
         """Queue an entry; never blocks. Fields that are None are left out."""
@@ -117,7 +125,7 @@ class AuditLog:
         with self._changed:
             if self._is_asleep:
                 self._changed.notify()
-            is_lost = self._waiting_bytes + len(line) > QUEUE_BYTES
+            is_lost = self._waiting_bytes + len(line) > self._queue_bytes
             if is_lost:
                 self.lost += 1
                 self._lost_here += 1
@@ -140,7 +148,7 @@ class AuditLog:
                     self._give_up(rest)
                     break
                 self._failed(error)
-                is_last_try = self._is_closing.wait(_RETRY_PAUSE)
+                is_last_try = self._is_closing.wait(self._retry_pause)
         self._destination.close()
 
     def _take(self) -> bytes:

@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 _FAILURES_AT_ONCE, _FAILURES_PER_SECOND = 5, 0.1
 """Failed authentications that the log tells of; metrics and the audit log have the others."""
-_COUNTS_PAUSE = 60.0
-"""Seconds after which the audit log has what a flood has left uncounted."""
 
 
 class PolicyStack:
@@ -217,17 +215,19 @@ def failure_of(call: Call, error: BaseException) -> CallEnd:
             return CallEnd("error", seconds)
 
 
-async def _repeat(record: Callable[[], None]) -> None:
+async def _repeat(record: Callable[[], None], interval: float) -> None:
     while True:
-        await asyncio.sleep(_COUNTS_PAUSE)
+        await asyncio.sleep(interval)
         record()
 
 
 class Policies:
     """All policies of one aggregator, for all its virtual servers."""
 
-    def __init__(self, settings: AggregatorSettings, *, has_auth: bool) -> None:
+    def __init__(self, settings: AggregatorSettings, *, has_auth: bool, counts_interval: float = 60.0) -> None:
+        """`counts_interval` is the seconds after which the audit log has what a flood has left uncounted."""
         self._settings = settings
+        self._counts_interval = counts_interval
         self._audit = audit_of(settings)
         self._limits = limits_from_settings(settings, has_auth=has_auth)
         self._metrics: Any = None
@@ -266,7 +266,9 @@ class Policies:
             if self._audit is not None:
                 stack.enter_context(self._audit.log)
                 stack.callback(self._audit.record_counts)
-                counting = asyncio.create_task(_repeat(self._audit.record_counts), name="audit counts")
+                counting = asyncio.create_task(
+                    _repeat(self._audit.record_counts, self._counts_interval), name="audit counts"
+                )
                 stack.callback(counting.cancel)
             if self._settings.telemetry:
                 from fastmcp_aggregator.observability.telemetry import exporting_traces  # noqa: PLC0415 - as above

@@ -17,10 +17,10 @@ from support.machines import put
 
 from fastmcp_aggregator.cli.main import main
 from fastmcp_aggregator.config import load_config
-from fastmcp_aggregator.doctor import programs
 from fastmcp_aggregator.doctor.examination import Examination, examined
 from fastmcp_aggregator.doctor.findings import Finding
 from fastmcp_aggregator.doctor.packages import unpinned
+from fastmcp_aggregator.doctor.programs import programs_of
 from fastmcp_aggregator.settings.model import AggregatorSettings
 from fastmcp_aggregator.settings.sections import CallerSettings
 
@@ -61,9 +61,9 @@ def test_a_program_that_hangs_in_another_that_it_has_started_is_not_waited_for(
 ) -> None:
     put(tmp_path / "bin" / "npx", "#!/bin/sh\necho 1.2.3\nsleep 60\nexit 0\n").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(programs, "_TIMEOUT", 0.2)
+    path = put(tmp_path / "config.json", json.dumps(config(a={"command": "npx"})))
     began = time.monotonic()
-    examine(tmp_path, a={"command": "npx"})
+    programs_of(load_config(str(path)), timeout=0.2)
     assert time.monotonic() - began < 30
 
 

@@ -26,7 +26,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Report:
     """Tells the watch that something in the folder has changed. Nothing is found by looking from time to time."""
     changes: asyncio.Queue[None] = asyncio.Queue()
 
-    async def changes_in(_: Path) -> AsyncIterator[None]:
+    async def changes_in(*_: object) -> AsyncIterator[None]:
         while True:
             yield await changes.get()
 

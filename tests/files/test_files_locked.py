@@ -14,7 +14,6 @@ from support.harness import PATIENCE
 
 from fastmcp_aggregator.access.keys_file import read_keys
 from fastmcp_aggregator.errors import AggregatorError
-from fastmcp_aggregator.files import locked as module
 from fastmcp_aggregator.files.locked import locked
 from fastmcp_aggregator.pinning.definitions import ServerPins, pinned
 from fastmcp_aggregator.pinning.pins_file import add_pins, read_pins
@@ -63,14 +62,11 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_who_waits_for_too_long_is_told_and_where_no_folder_is_nobody_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_LOCK_TIMEOUT", 0.05)
+def test_who_waits_for_too_long_is_told_and_where_no_folder_is_nobody_waits(tmp_path: Path) -> None:
     with locked(tmp_path / "a"), ThreadPoolExecutor() as pool:
 
         def second() -> None:
-            with locked(tmp_path / "a"):
+            with locked(tmp_path / "a", timeout=0.05):
                 pytest.fail("entered")
 
         with pytest.raises(AggregatorError, match="is being changed by another process; try again"):

@@ -30,7 +30,6 @@ from fastmcp_aggregator import (
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.process.process import ChildProcess
 from fastmcp_aggregator.children.timings import Timings
-from fastmcp_aggregator.files import followed as reload
 from fastmcp_aggregator.files.followed import FollowedFiles
 
 pytestmark = pytest.mark.process
@@ -501,17 +500,12 @@ class Reads:
 
 
 @asynccontextmanager
-async def followed(path: Path) -> AsyncIterator[Reads]:
+async def followed(path: Path, look_interval: float = 3600.0) -> AsyncIterator[Reads]:
+    """By what the system tells alone, unless it is looked at more often."""
     reads = Reads(path)
-    async with FollowedFiles([path], reads).following(watch=True):
+    async with FollowedFiles([path], reads, look_interval=look_interval).following(watch=True):
         await until(lambda: reads.texts)
         yield reads
-
-
-@pytest.fixture
-def told_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is found by looking from time to time."""
-    monkeypatch.setattr(reload, "LOOK_INTERVAL", 3600.0)
 
 
 async def change_until_read(reads: Reads, change: Callable[[str], object], text: str) -> None:
@@ -523,7 +517,6 @@ async def change_until_read(reads: Reads, change: Callable[[str], object], text:
                 await asyncio.wait_for(until(lambda: text in reads.texts), 2.0)
 
 
-@pytest.mark.usefixtures("told_only")
 @pytest.mark.parametrize("way", ["written", "renamed", "linked"])
 async def test_a_file_that_is_written_renamed_or_linked_anew_is_read(way: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
@@ -551,14 +544,13 @@ async def test_a_file_that_is_written_renamed_or_linked_anew_is_read(way: str, t
 
 
 async def test_a_file_whose_folder_cannot_be_watched_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reload, "LOOK_INTERVAL", 0.01)
     folder = tmp_path / "folder"
     folder.mkdir()
     path = folder / "config.json"
     shutil.rmtree(folder)
-    async with followed(path) as reads:
+    async with followed(path, look_interval=0.01) as reads:
         await until(lambda: "cannot be watched" in caplog.text)
         folder.mkdir()
         path.write_text("back")

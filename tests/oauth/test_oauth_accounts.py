@@ -89,8 +89,8 @@ async def logged_in(vault: FileVault, **more: Any) -> None:
     await keep(vault, Tokens.model_validate({**given, **more}))
 
 
-def account(vault: FileVault) -> Account:
-    return LoginAccount(vault, URL, OAuthSettings())
+def account(vault: FileVault, **timing: float) -> Account:
+    return LoginAccount(vault, URL, OAuthSettings(), **timing)
 
 
 async def failure_of(account: Account) -> HttpFailure:
@@ -284,12 +284,9 @@ async def test_an_authorization_server_that_is_down_costs_no_login(
     assert await one.authorization() == "Bearer access-1"
 
 
-async def test_a_new_login_and_a_revocation_are_noticed(
-    endpoint: TokenEndpoint, vault: FileVault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.oauth.account._LOOK_INTERVAL", -1)
+async def test_a_new_login_and_a_revocation_are_noticed(endpoint: TokenEndpoint, vault: FileVault) -> None:
     await logged_in(vault, expires_at=None)
-    one = account(vault)
+    one = account(vault, look_interval=-1)
     assert await one.authorization() == "Bearer access-0"
     await logged_in(vault, tokens={"access_token": "another"}, expires_at=None)
     assert await one.authorization() == "Bearer another"
@@ -306,9 +303,8 @@ async def test_hours_of_four_replicas_cost_no_login(
     now = 1_000_000.0
     for module in ("account", "tokens"):
         monkeypatch.setattr(f"fastmcp_aggregator.oauth.{module}.time.time", lambda: now)
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.vault._LOCK_POLL", 0.002)
     await logged_in(vault, obtained_at=now, expires_at=now)
-    replicas = [account(FileVault(tmp_path / "tokens")) for _ in range(4)]
+    replicas = [account(FileVault(tmp_path / "tokens", poll_interval=0.002)) for _ in range(4)]
     for _ in range(hours):
         now += 3600
         found = await asyncio.gather(*(replica.authorization() for replica in replicas))
@@ -477,13 +473,11 @@ def test_a_keyring_that_hangs_is_done_without_and_not_asked_again_meanwhile(
         event.wait()
         return ring
 
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._TIMEOUT", 0.01)
     monkeypatch.setattr(keyring, "get_keyring", hang)
-    keys = SealingKeys(tmp_path)
+    keys = SealingKeys(tmp_path, timeout=0.01)
     for _ in range(3):
         assert keys.new()[0] == "file"
     assert len(asked) == 1
-    monkeypatch.setattr("fastmcp_aggregator.oauth.vault.sealing_key._TIMEOUT", 10)
     monkeypatch.setattr(keyring, "get_keyring", lambda: ring)
     asked[0].set()
     while keys.new()[0] == "file":

@@ -122,11 +122,9 @@ async def test_a_list_is_not_there_any_more_once_the_account_is_revoked(tmp_path
         assert await listed(client) == LOG_IN
 
 
-async def test_a_list_is_not_there_any_more_once_the_account_is_revoked_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.oauth.account._LOOK_INTERVAL", 0.0)
+async def test_a_list_is_not_there_any_more_once_the_account_is_revoked_elsewhere(tmp_path: Path) -> None:
     async with around(tmp_path, lists="caller") as place:
+        place.app._backend.accounts.look_interval = 0.0
         await logged_in(place, "alice")
         client = await place.client("alice", modern=True)
         assert await listed(client) == ALL
@@ -134,12 +132,10 @@ async def test_a_list_is_not_there_any_more_once_the_account_is_revoked_elsewher
         assert await listed(client) == LOG_IN
 
 
-async def test_a_list_of_one_account_is_not_that_of_the_next_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_of_one_account_is_not_that_of_the_next_login(tmp_path: Path) -> None:
     """One principal, who logs in as somebody else, at another replica."""
-    monkeypatch.setattr("fastmcp_aggregator.oauth.account._LOOK_INTERVAL", 0.0)
     async with around(tmp_path, lists="caller") as place:
+        place.app._backend.accounts.look_interval = 0.0
         place.server.hidden = {"guest-there": {"write"}}
         await logged_in(place, "alice")
         client = await place.client("alice", modern=True)

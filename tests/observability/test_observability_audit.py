@@ -17,15 +17,14 @@ from support.harness import PATIENCE, until
 
 from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.files.rotating import RotatingFile
-from fastmcp_aggregator.observability import audit_log as audit
 from fastmcp_aggregator.observability.audit_log import AuditLog, StandardOutput
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="named pipes and /dev/full are POSIX")
 
 
-def log_in(path: Path, *, refuses: bool = False) -> AuditLog:
-    return AuditLog(RotatingFile(path, max_bytes=1024**3, keep=1), rejects=refuses)
+def log_in(path: Path, *, refuses: bool = False, **bounds: Any) -> AuditLog:
+    return AuditLog(RotatingFile(path, max_bytes=1024**3, keep=1), rejects=refuses, **bounds)
 
 
 def entries_of(text: str | bytes) -> list[dict[str, Any]]:
@@ -152,10 +151,9 @@ def test_a_log_that_cannot_be_opened_says_so_at_once(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 @pytest.mark.parametrize("refuses", [False, True])
 async def test_a_full_disk_raises_an_alarm_and_lets_calls_be_refused_if_that_is_set(
-    refuses: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    refuses: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit, "_RETRY_PAUSE", 0.01)
-    with log_in(Path("/dev/full"), refuses=refuses) as log:
+    with log_in(Path("/dev/full"), refuses=refuses, retry_pause=0.01) as log:
         assert not log.must_reject
         log.record("call", {"n": 1})
         await until(lambda: caplog.messages)
@@ -178,11 +176,10 @@ from pathlib import Path
 from fastmcp_aggregator.observability import audit_log as audit
 from fastmcp_aggregator.files.rotating import RotatingFile
 logging.basicConfig(format="%(message)s")
-audit._RETRY_PAUSE = 0.01
 path = Path(sys.argv[1])
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), rejects=True) as log:
+with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), rejects=True, retry_pause=0.01) as log:
     for number in range(100):
         log.record("call", {"n": number})
     while not log.must_reject:
@@ -205,10 +202,9 @@ with audit.AuditLog(RotatingFile(path, max_bytes=10**9, keep=1), rejects=True) a
 
 
 def test_entries_that_there_is_no_room_for_are_lost_which_both_logs_say(
-    hung_disk: HungDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    hung_disk: HungDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(audit, "QUEUE_BYTES", 100_000)
-    with log_in(hung_disk.path) as log:
+    with log_in(hung_disk.path, queue_bytes=100_000) as log:
         for number in range(10_000):
             log.record("call", {"n": number, "tool": "x" * 100})
         lost = log.lost
@@ -228,11 +224,8 @@ def test_entries_that_there_is_no_room_for_are_lost_which_both_logs_say(
     assert alarm.startswith(f"the audit log {hung_disk.path} has lost 1 entries")
 
 
-def test_calls_are_refused_while_there_still_is_room_for_those_in_flight(
-    hung_disk: HungDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "QUEUE_BYTES", 1_000_000)
-    with log_in(hung_disk.path, refuses=True) as log:
+def test_calls_are_refused_while_there_still_is_room_for_those_in_flight(hung_disk: HungDisk) -> None:
+    with log_in(hung_disk.path, refuses=True, queue_bytes=1_000_000) as log:
         made = 0
         while not log.must_reject:
             log.record("call", {"n": made, "tool": "x" * 1000})
@@ -246,11 +239,8 @@ def test_calls_are_refused_while_there_still_is_room_for_those_in_flight(
         assert [entry["n"] for entry in entries] == [*range(made), "last"]
 
 
-def test_a_disk_that_hangs_does_not_hold_up_the_end(
-    hung_disk: HungDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "_CLOSE_TIMEOUT", 0.1)
-    with log_in(hung_disk.path) as log:
+def test_a_disk_that_hangs_does_not_hold_up_the_end(hung_disk: HungDisk, caplog: pytest.LogCaptureFixture) -> None:
+    with log_in(hung_disk.path, close_timeout=0.1) as log:
         for _ in range(1000):
             log.record("call", {"tool": "x" * 1000})
         log.record("call", {"n": "last"})
@@ -261,8 +251,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_end(
 def test_alarms_have_a_pause_between_them(
     hung_disk: HungDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "QUEUE_BYTES", 0)
-    with log_in(hung_disk.path) as log:
+    with log_in(hung_disk.path, queue_bytes=0) as log:
         for _ in range(100):
             log.record("call", {})
         assert len(caplog.messages) == 1

@@ -20,7 +20,6 @@ from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.observability.audit_log import AuditLog
-from fastmcp_aggregator.policies import stack
 from fastmcp_aggregator.policies.audit import Audit, audit_of, canonical
 from fastmcp_aggregator.policies.policy import CallEnd, Rejected
 from fastmcp_aggregator.policies.stack import Policies, PolicyStack
@@ -268,11 +267,7 @@ def test_nobody_is_forgotten_whose_refusals_were_counted() -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True], ids=["a minute later", "at the end"])
-async def test_the_last_refusals_of_a_flood_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
-) -> None:
-    if not is_over:
-        monkeypatch.setattr(stack, "_COUNTS_PAUSE", 0.01)
+async def test_the_last_refusals_of_a_flood_are_counted(tmp_path: Path, is_over: bool) -> None:
     file = tmp_path / "audit.jsonl"
 
     def counted() -> list[tuple[str, int]]:
@@ -280,7 +275,8 @@ async def test_the_last_refusals_of_a_flood_are_counted(
         names = ("ann", "anonymous")
         return [(name, sum(e.get("unrecorded", 1) for e in entries if e["principal"] == name)) for name in names]
 
-    policies = Policies(load_settings(audit=str(file)), has_auth=True)
+    counts_interval = 60.0 if is_over else 0.01
+    policies = Policies(load_settings(audit=str(file)), has_auth=True, counts_interval=counts_interval)
     async with policies.open():
         for _ in range(500):
             policies.request_denied(ANN, "web", "/", "not yours")

@@ -26,15 +26,15 @@ KEYRING, FILE = "keyring", "file"
 _SERVICE = "fastmcp-aggregator"
 _LEAST_PRIORITY = 1.0
 """The least priority of the library's keyrings: those below keep nothing, or plain text."""
-_TIMEOUT = 15.0
-"""Seconds that a keyring has: some ask a person."""
 _BYTES = 32
 
 
 class SealingKeys:
     """The sealing keys of one vault directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, timeout: float = 15.0) -> None:
+        """`timeout` is the seconds that a keyring has: some ask a person."""
+        self._timeout = timeout
         self._directory = directory
         self._name = f"oauth tokens in {directory.absolute()}"
         self._known: dict[str, bytes] = {}
@@ -78,7 +78,7 @@ class SealingKeys:
             return None  # it hangs, or waits for a person: one question is enough
         self._asking = _in_thread(partial(self._ask_keyring, make=make))
         try:
-            return self._asking.result(_TIMEOUT)
+            return self._asking.result(self._timeout)
         except TimeoutError:
             logger.warning("the system's keyring does not answer")
         except Exception as error:

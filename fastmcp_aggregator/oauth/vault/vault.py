@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 TOKENS, SERVERS, CLIENTS, LOGINS = "tokens", "server", "client", "login"
 """The kinds of documents: an account's tokens; where an address has its accounts; clients; logins that have begun."""
 _LOCK_TIMEOUT = 30.0
-_LOCK_POLL = 0.01
 LARGEST = 256 * 1024
 """Bytes of what is kept of a document, at most; more is not read."""
 _MOST = LARGEST // 2 - 1024
@@ -110,7 +109,9 @@ def opened(key: bytes, document_id: str, data: bytes) -> bytes:
 class FileVault(Vault):
     """Documents in a directory of this user's alone."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.time, *, poll_interval: float = 0.01) -> None:
+        """`poll_interval` is the seconds between two attempts to get a lock that another has."""
+        self._poll_interval = poll_interval
         self._directory = directory
         self._keys = SealingKeys(directory)
         self._clock = clock
@@ -143,7 +144,7 @@ class FileVault(Vault):
         file = self._directory / f".{document_id_of(kind, name)}.lock"
         try:
             await asyncio.to_thread(self._directory.mkdir, mode=0o700, parents=True, exist_ok=True)
-            lock = AsyncFileLock(file, timeout=_LOCK_TIMEOUT, mode=PRIVATE, poll_interval=_LOCK_POLL)
+            lock = AsyncFileLock(file, timeout=_LOCK_TIMEOUT, mode=PRIVATE, poll_interval=self._poll_interval)
             await lock.acquire()
         except Timeout:
             raise VaultError("another process has been renewing it for too long") from None
