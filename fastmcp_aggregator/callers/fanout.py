@@ -19,8 +19,6 @@ _AT_ONCE, _INTERVAL = 20, 0.002
 """Clients that are sent something at once, and seconds between two in the long run: to send is work for the loop that
 all share, some 0.2 ms each.
 """
-_MOST_WAITING = 1000
-"""Messages that may wait for one principal; see `has_room`."""
 
 Send = Callable[[], Awaitable[None]]
 """Sends a message to one client. It does not wait for the client."""
@@ -42,7 +40,9 @@ class _Queue:
 class Fanout:
     """What waits to be sent to many clients. One task sends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_waiting: int = 1000) -> None:
+        """`most_waiting` messages may wait for one principal; see `has_room`."""
+        self._most_waiting = most_waiting
         self._queues: dict[Hashable, _Queue] = {}
         """Queues by principal; the first is next."""
         self._sending: asyncio.Task[None] | None = None
@@ -51,7 +51,7 @@ class Fanout:
     def has_room(self, principal: Hashable) -> bool:
         """Whether one more message should be put; if not, one that says more, and of which there are few."""
         queue = self._queues.get(principal)
-        return queue is None or len(queue.waiting) < _MOST_WAITING
+        return queue is None or len(queue.waiting) < self._most_waiting
 
     def put(self, principal: Hashable, message: Hashable, sends: Callable[[], Iterator[Send]]) -> None:
         """Send a message to a principal's clients, which `sends` finds when their turn comes."""

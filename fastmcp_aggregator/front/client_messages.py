@@ -37,7 +37,7 @@ from fastmcp_aggregator.policies.limits import TOO_MANY_CALLS
 from fastmcp_aggregator.protocol.log_levels import LEVELS
 from fastmcp_aggregator.protocol.methods import ROOTS_CHANGED, TASK_CHANGED
 from fastmcp_aggregator.relay.live_clients import LiveClients
-from fastmcp_aggregator.relay.subscriptions import LIMIT, Subscriber
+from fastmcp_aggregator.relay.subscriptions import Subscriber
 from fastmcp_aggregator.relay.task_streams import Listened, listening
 from fastmcp_aggregator.routing.addresses import publish_task
 from fastmcp_aggregator.routing.directory import Directory
@@ -125,7 +125,7 @@ class ClientMessages:
 
     async def _subscribed(self, caller: Caller, stream: Subscriber, wanted: Iterable[str]) -> list[str]:
         """Subscribe a stream to these addresses, at all servers at once; those that it has got."""
-        uris = list(islice(dict.fromkeys(wanted), LIMIT))
+        uris = list(islice(dict.fromkeys(wanted), self._runtime.subscriptions.limit))
         of_server: dict[str | None, list[str]] = defaultdict(list)
         for uri in uris:
             parts = split_public_uri(uri)

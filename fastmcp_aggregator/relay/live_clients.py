@@ -34,8 +34,6 @@ from fastmcp_aggregator.protocol.methods import LIST_CHANGED
 
 _COALESCE = 0.1
 """Seconds between the first change and the notification."""
-_MOST_STREAMS = 1024
-"""Streams of one principal."""
 
 _EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
@@ -57,7 +55,9 @@ class _Stream:
 class LiveClients:
     """The connected clients of one virtual server, and the changes they are yet to be notified of."""
 
-    def __init__(self, fanout: Fanout) -> None:
+    def __init__(self, fanout: Fanout, *, most_streams: int = 1024) -> None:
+        """One principal has `most_streams` streams at most."""
+        self._most_streams = most_streams
         self._fanout = fanout
         self._streams: dict[Hashable, _Stream] = {}
         """Streams of modern clients."""
@@ -78,7 +78,7 @@ class LiveClients:
         Raises:
             MCPError: the principal has too many.
         """
-        if self._open[principal] >= _MOST_STREAMS:
+        if self._open[principal] >= self._most_streams:
             raise MCPError(INTERNAL_ERROR, "Subscription limit reached")
         self._open[principal] += 1
         stream = self._streams[name] = _Stream(principal, client)

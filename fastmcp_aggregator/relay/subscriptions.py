@@ -42,8 +42,6 @@ from fastmcp_aggregator.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE, UNS
 
 logger = logging.getLogger(__name__)
 
-LIMIT = 1000
-"""Subscriptions of one client, at most."""
 _MOST_LEVELS = 64
 """Levels above a resource that changed at which subscribers are looked for."""
 
@@ -182,10 +180,13 @@ async def _open_stream(child: Child, session: ChildSession, uri: str) -> asyncio
 class Subscriptions:
     """All subscribed resources. Owned by one `Runtime`."""
 
-    def __init__(self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]], fanout: Fanout) -> None:
+    def __init__(
+        self, publish: Callable[[str, Collection[Hashable]], Awaitable[None]], fanout: Fanout, *, limit: int = 1000
+    ) -> None:
         """`publish` passes an update on to modern clients' streams, by the address that they have subscribed to, and by
-        principal.
+        principal. One client has `limit` subscriptions at most.
         """
+        self.limit = limit
         self._publish = publish
         self._fanout = fanout
         self.resources: dict[Hashable, dict[str, SubscribedResource]] = {}
@@ -216,8 +217,8 @@ class Subscriptions:
         """
         if len(original) > LONGEST_WATCHED:
             raise MCPError(INVALID_PARAMS, f"uri: at most {LONGEST_WATCHED} characters can be subscribed to")
-        if subscriber in self._own and len(self._own[subscriber].addresses) >= LIMIT:
-            raise MCPError(INVALID_REQUEST, f"a client can subscribe to at most {LIMIT} resources")
+        if subscriber in self._own and len(self._own[subscriber].addresses) >= self.limit:
+            raise MCPError(INVALID_REQUEST, f"a client can subscribe to at most {self.limit} resources")
         if isinstance(subscriber, Connection) and subscriber not in self._connections:
             self._connections.add(subscriber)
             subscriber.exit_stack.callback(self._forget, subscriber)

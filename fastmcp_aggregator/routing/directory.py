@@ -32,8 +32,6 @@ from fastmcp_aggregator.routing.section import Section
 from fastmcp_aggregator.routing.table import KEY_HEAD, Naming, RouteTable, offered
 from fastmcp_aggregator.settings.sections import ToolChanges
 
-_AT_A_TIME = 0.005
-"""Seconds for which a table is made before others have a turn."""
 _MOST_TABLES = 1000
 """Principals of which a table is kept."""
 
@@ -64,11 +62,14 @@ class Directory:
         group: Group | None = None,
         changes: ToolChanges = MappingProxyType({}),
         withdrawn: Mapping[str, Collection[str]] = MappingProxyType({}),
+        turn: float = 0.005,
     ) -> None:
         """With a group, only what belongs to it is here: for everybody who asks, the rest does not exist.
 
-        `changes` are how single tools are shown; `withdrawn`, which may change, those that are out of service.
+        `changes` are how single tools are shown; `withdrawn`, which may change, those that are out of service. A table
+        is made for `turn` seconds before others have their turn.
         """
+        self.turn = turn
         self._withdrawn = withdrawn
         self._changes = changes
         self.naming = naming
@@ -183,7 +184,7 @@ class Directory:
         while True:
             table = self.table
             for _ in parts(table):
-                if time.monotonic() - began > _AT_A_TIME:
+                if time.monotonic() - began > self.turn:
                     await asyncio.sleep(0)
                     began = time.monotonic()
             if table is self.table:

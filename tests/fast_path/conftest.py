@@ -8,7 +8,7 @@ from fastmcp_aggregator.front.fast_path.http import Exchange
 from fastmcp_aggregator.front.fast_path.path import Talkers
 from fastmcp_aggregator.settings.model import load_settings
 
-CHOOSE_THEMSELVES = frozenset({"fast_path", "sides"})
+CHOOSE_THEMSELVES = frozenset({"fast_path", "sides", "long_sides"})
 """Fixtures and parameters of tests that switch it on and off."""
 
 

@@ -7,7 +7,7 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -22,10 +22,7 @@ from support.serving import served
 from support.talking_server import talking_server
 
 from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.front.fast_path import path
 from fastmcp_aggregator.front.wire.errors import cut_off
-from fastmcp_aggregator.protocol import long_texts
-from fastmcp_aggregator.routing import directory
 
 pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -41,6 +38,13 @@ SERVERS = {
 }
 REMOTE = {"r": "legacy", "n": "modern"}
 """Servers over HTTP, and their eras."""
+_ITEMS = [{"name": f"n{number}", "description": "Many words. " * 9000} for number in range(12)]
+LONG_LISTS = lean(
+    results={"tools/list": {"tools": [{**item, "inputSchema": {"type": "object"}} for item in _ITEMS]}},
+    prompts=_ITEMS,
+    resources=[{**item, "uri": f"test://l/{item['name']}"} for item in _ITEMS],
+    templates=[{**item, "uriTemplate": f"test://l/{item['name']}/{{x}}"} for item in _ITEMS],
+)
 
 
 JSON = {"content-type": "application/json"}
@@ -97,13 +101,27 @@ class Sides:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sides() -> AsyncIterator[Sides]:
+    async with both(SERVERS, REMOTE) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def long_sides() -> AsyncIterator[Sides]:
+    """In front of a server whose lists are longer than what is sent in one turn."""
+    async with both({"l": LONG_LISTS}, {}) as found:
+        yield found
+
+
+@asynccontextmanager
+async def both(servers: dict[str, Any], remote_eras: dict[str, str]) -> AsyncIterator[Sides]:
     async with AsyncExitStack() as stack:
         made = []
         for is_fast in (True, False):
             remote = {
-                key: (await stack.enter_async_context(talking_server(era=era))).entry for key, era in REMOTE.items()
+                key: (await stack.enter_async_context(talking_server(era=era))).entry
+                for key, era in remote_eras.items()
             }
-            app = build_aggregator(config(**SERVERS, **remote), fast_path=is_fast)
+            app = build_aggregator(config(**servers, **remote), fast_path=is_fast)
             front = await stack.enter_async_context(served(app))
             client = await stack.enter_async_context(httpx2.AsyncClient(trust_env=False, timeout=30))
             side = Side(app, front.url, client, front.asgi)
@@ -329,13 +347,9 @@ async def test_the_json_api_answers_alike(sides: Sides, method: str, body: str) 
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("chunk", [1, 256 * 1024])
 @pytest.mark.parametrize("kind", ["tools", "prompts", "resources", "resources/templates"])
-async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(
-    sides: Sides, kind: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    monkeypatch.setattr(long_texts, "_CHUNK", chunk)
+async def test_a_list_that_is_made_and_sent_by_and_by_is_the_same(long_sides: Sides, kind: str) -> None:
+    sides = long_sides
     before, method = sides.fast.counts.answered, f"{kind}/list"
     await sides.agree(request(method, "{}", modern=False, request_id='"\\"tools\\":["'), modern=False)
     await sides.agree(request(method, "{}", modern=True), routed(method), modern=True)
@@ -361,7 +375,7 @@ def asking_for_tools() -> tuple[Any, Any]:
 async def test_a_list_is_made_in_turns_when_it_is_asked_for_first(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "_AT_A_TIME", -1)  # however fast the machine is
+    monkeypatch.setattr(sides.fast.app._directory, "turn", -1)  # however fast the machine is
     sides.fast.app._directory.invalidate()
     sides.fast.app._directory._sections.clear()
     sent: list[list[bytes]] = []
@@ -383,7 +397,7 @@ async def test_a_list_is_made_in_turns_when_it_is_asked_for_first(
 
 
 async def test_a_list_is_made_in_turns_on_a_pipe_too(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "_AT_A_TIME", -1)
+    monkeypatch.setattr(sides.fast.app._directory, "turn", -1)
     answers = []
     turns = list[int]()
     async with connected(sides.fast.app) as client:
@@ -403,53 +417,48 @@ async def test_a_list_is_made_in_turns_on_a_pipe_too(sides: Sides, monkeypatch: 
     assert sides.fast.counts.answered == before + 2
 
 
-async def test_a_long_list_on_a_pipe_is_the_same(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    async with connected(sides.fast.app) as fast, connected(sides.full.app) as full:
+async def test_a_long_list_on_a_pipe_is_the_same(long_sides: Sides) -> None:
+    async with connected(long_sides.fast.app) as fast, connected(long_sides.full.app) as full:
         for kind in ("tools", "prompts", "resources", "resources/templates"):
             assert await fast.send(f"{kind}/list") == await full.send(f"{kind}/list")
         assert "one page" in (await fast.error("tools/list", {"cursor": "x"}))["message"]
 
 
 async def test_a_list_on_a_pipe_that_is_cancelled_meanwhile_is_not_answered(
-    sides: Sides, monkeypatch: pytest.MonkeyPatch
+    long_sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_made = asyncio.Event()
 
     async def made(_: Any) -> Any:
         await is_made.wait()
-        return sides.fast.app._directory.table
+        return long_sides.fast.app._directory.table
 
-    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    async with connected(sides.fast.app) as client:
-        await client.call("a:echo")
-        monkeypatch.setattr(sides.fast.app._directory, "made", made)
+    async with connected(long_sides.fast.app) as client:
+        await client.send("ping")
+        monkeypatch.setattr(long_sides.fast.app._directory, "made", made)
         cancelled, cancelled_answer = client.begin("tools/list")
         client.notify("notifications/cancelled", {"requestId": cancelled})
-        await client.call("a:echo")
+        await client.send("ping")
         is_made.set()
         assert (await client.result("tools/list"))["tools"]
         assert not cancelled_answer.done()
 
 
 async def test_a_list_that_is_made_when_the_pipe_is_closed_gets_an_error(
-    sides: Sides, monkeypatch: pytest.MonkeyPatch
+    long_sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def made(_: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    async with connected(sides.fast.app) as client:
-        await client.call("a:echo")
-        monkeypatch.setattr(sides.fast.app._directory, "made", made)
+    async with connected(long_sides.fast.app) as client:
+        await client.send("ping")
+        monkeypatch.setattr(long_sides.fast.app._directory, "made", made)
         _, answer = client.begin("tools/list")
     assert answer.result()["error"]["message"] == cut_off().error.message
 
 
-async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path, "_MOST_AT_ONCE", -1)
-    monkeypatch.setattr(long_texts, "_CHUNK", 1)
-    running = sides.fast.app._backend.admission.slots
+async def test_who_reads_a_long_list_slowly_takes_no_turn(long_sides: Sides) -> None:
+    running = long_sides.fast.app._backend.admission.slots
     read, is_reading = asyncio.Event(), asyncio.Event()
     sent: list[bytes] = []
 
@@ -460,12 +469,12 @@ async def test_who_reads_a_long_list_slowly_takes_no_turn(sides: Sides, monkeypa
             is_reading.set()
             await read.wait()
 
-    listing = asyncio.create_task(sides.fast.asgi(*asking_for_tools(), send))
+    listing = asyncio.create_task(long_sides.fast.asgi(*asking_for_tools(), send))
     await is_reading.wait()
     read.set()
     await listing
-    assert json.loads(b"".join(sent)) == (await sides.full.http.post(f"{sides.full.url}/tools/list")).json()
-    assert len(sent) > len(SERVERS)
+    assert json.loads(b"".join(sent)) == (await long_sides.full.http.post(f"{long_sides.full.url}/tools/list")).json()
+    assert len(sent) > 4
     assert running.taken == 0
 
 

@@ -13,7 +13,6 @@ import pytest
 from mcp.server.connection import Connection
 from support.virtual_time import VirtualTimePolicy, now
 
-from fastmcp_aggregator.callers import fanout as fanouts
 from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.callers.outbox import Outbox
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -32,8 +31,8 @@ def event_loop_policy() -> VirtualTimePolicy:
 class Crowd:
     """Connections of legacy clients, and what each is sent, and when."""
 
-    def __init__(self) -> None:
-        self.fanout = Fanout()
+    def __init__(self, **bounds: int) -> None:
+        self.fanout = Fanout(**bounds)
         self.clients = LiveClients(self.fanout)
         self.subscriptions = Subscriptions(self._nothing, self.fanout)
         self.sent: list[tuple[float, str, Connection, str]] = []
@@ -151,9 +150,8 @@ async def test_who_has_left_or_may_not_hear_when_the_turn_comes_is_not_told() ->
     assert len(crowd.sent) == AT_ONCE
 
 
-async def test_of_too_many_addresses_the_one_above_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fanouts, "_MOST_WAITING", 3)
-    crowd = Crowd()
+async def test_of_too_many_addresses_the_one_above_is_told() -> None:
+    crowd = Crowd(most_waiting=3)
     await crowd.join("alice")
     for n in range(100):
         crowd.updated(f"{ORIGINAL}/{n}")

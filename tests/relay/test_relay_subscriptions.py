@@ -18,7 +18,6 @@ from support.wire import Message
 from support.wire_http import HttpClient
 
 from fastmcp_aggregator import build_aggregator
-from fastmcp_aggregator.relay import subscriptions
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.process]
 
@@ -231,19 +230,6 @@ async def test_a_child_that_refuses_says_so_to_a_legacy_client_and_is_left_out_f
         tell(server, "note:///a")
         await client.report("a")
         assert UPDATED not in [message["method"] for message in client.notifications]
-
-
-async def test_a_legacy_client_follows_no_more_than_a_number_of_resources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "LIMIT", 2)
-    async with followable() as (_, front):
-        client, other = await front.connect(), await front.connect()
-        for uri in (A, B):
-            await follow(client, uri)
-        error = await client.error("resources/subscribe", {"uri": f"{A}/c"})
-        assert error == {"code": -32600, "message": "a client can subscribe to at most 2 resources"}
-        await follow(other, f"{A}/c")
-        await leave(client, A, None)
-        await follow(client, f"{A}/c")
 
 
 async def test_what_is_not_followed_can_be_left() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST
 
 from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.snapshot import Kind
-from fastmcp_aggregator.relay import live_clients
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.subscriptions import Subscriptions
 
@@ -118,9 +118,29 @@ async def test_an_address_that_is_left_is_left_wherever_it_led() -> None:
     await subscriptions.close()
 
 
-async def test_a_principal_has_so_many_streams_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_clients, "_MOST_STREAMS", 1)
-    clients = LiveClients(Fanout())
+async def test_a_client_has_so_many_subscriptions_at_most() -> None:
+    async def publish(uri: str, streams: Collection[Hashable]) -> None:
+        """Nobody listens."""
+
+    subscriptions, instance = Subscriptions(publish, Fanout(), limit=2), instance_of("alice")
+    client, other = object(), object()
+
+    async def subscribe(who: object, name: str) -> None:
+        await subscriptions.subscribe(who, instance, f"{ORIGINAL}/{name}", f"{PUBLIC}/{name}")
+
+    for name in "ab":
+        await subscribe(client, name)
+    with pytest.raises(MCPError, match="a client can subscribe to at most 2 resources") as raised:
+        await subscribe(client, "c")
+    assert raised.value.error.code == INVALID_REQUEST
+    await subscribe(other, "c")
+    await subscriptions.unsubscribe(client, f"{PUBLIC}/a")
+    await subscribe(client, "c")
+    await subscriptions.close()
+
+
+async def test_a_principal_has_so_many_streams_at_most() -> None:
+    clients = LiveClients(Fanout(), most_streams=1)
     with (
         clients.listening("alice", object()),
         clients.listening("bob", object()),

@@ -342,10 +342,10 @@ async def test_a_call_to_a_child_whose_start_fails_is_not_kept_waiting_and_told_
         await waiting.result()
 
 
-async def test_a_table_is_made_while_others_go_on_and_is_the_present_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastmcp_aggregator.routing.directory._AT_A_TIME", 0)
+async def test_a_table_is_made_while_others_go_on_and_is_the_present_one() -> None:
     one, other = SettlingChild("one"), SettlingChild("other")
     directory = opened(one, other)
+    directory.turn = 0
     one.arrive("x")
     other.arrive("y")
     directory.invalidate()

@@ -19,7 +19,7 @@ from fastmcp.exceptions import ToolError
 from fastmcp.server.providers import LocalProvider
 from mcp import MCPError
 
-from fastmcp_aggregator.service import Service, ServiceSettings, limits, load_settings, requests, runs
+from fastmcp_aggregator.service import Service, ServiceSettings, limits, load_settings, runs
 from fastmcp_aggregator.service.errors import ConfigurationError, InvalidServerError
 from fastmcp_aggregator.service.http import http_app
 from fastmcp_aggregator.service.offer import checked_tools
@@ -37,7 +37,7 @@ class Workshop:
         self.provider = LocalProvider()
         self.begun = asyncio.Semaphore(0)
         self.let_go = asyncio.Event()
-        self.running = self.attempts = self.reads = 0
+        self.running = self.most_running = self.attempts = self.reads = 0
         self.provider.tool(name="alone")(self.work)
         self.provider.tool(name="together")(runs(concurrent=True)(self.work))
         self.provider.tool(name="flaky")(runs(attempts=3, on=ConnectionError)(self.flaky))
@@ -48,6 +48,7 @@ class Workshop:
     async def work(self) -> int:
         """Work until let go."""
         self.running += 1
+        self.most_running = max(self.most_running, self.running)
         self.begun.release()
         try:
             await self.let_go.wait()
@@ -113,19 +114,20 @@ async def test_calls_of_a_concurrent_tool_run_together(workshop: Workshop) -> No
         await asyncio.gather(*calls)
 
 
-async def test_so_many_requests_run_and_so_many_wait(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_requests_run_and_so_many_wait(workshop: Workshop) -> None:
     assert (limits.MAX_RUNNING, limits.MAX_WAITING) == (100, 1000)
-    monkeypatch.setattr(requests, "MAX_RUNNING", 1)
-    monkeypatch.setattr(requests, "MAX_WAITING", 1)
     async with Client(workshop.server()) as client:
-        calls = await begun(workshop, client, "together", 3)
+        calls = await begun(workshop, client, "together", 1101)
         done, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
         refused = done.pop().exception()
         assert isinstance(refused, MCPError)
         assert refused.error.code == limits.SERVER_ERROR
         assert "waiting already" in str(refused)
+        while workshop.running < 100:
+            await asyncio.sleep(0)
         workshop.let_go.set()
-        assert [(await call).data for call in waiting] == [1, 1]
+        assert len([await call for call in waiting]) == 1100
+        assert workshop.most_running == 100
 
 
 async def test_a_call_that_takes_too_long_is_ended(workshop: Workshop) -> None:
