@@ -23,8 +23,6 @@ from fastmcp_aggregator.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-_FLUSH_TIMEOUT = 2.0
-"""Seconds that the end waits for the last spans to be exported: a collector may be gone."""
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 
 
@@ -48,8 +46,9 @@ def untraced() -> Iterator[None]:
 
 
 @contextmanager
-def exporting_traces(service_name: str) -> Iterator[None]:
-    """Export the traces of this process.
+def exporting_traces(service_name: str, *, flush_timeout: float = 2.0) -> Iterator[None]:
+    """Export the traces of this process. The end waits `flush_timeout` seconds for the last spans to be exported: a
+    collector may be gone.
 
     Where they go is told by OTEL_TRACES_EXPORTER (`otlp`, `console`, `none`, or what another package provides; several
     with commas), OTEL_EXPORTER_OTLP_* and OTEL_BSP_*; which ones and as whose by OTEL_TRACES_SAMPLER,
@@ -66,7 +65,7 @@ def exporting_traces(service_name: str) -> Iterator[None]:
         if provider is not None:
             flushing = Thread(target=provider.force_flush, name="last spans", daemon=True)
             flushing.start()
-            flushing.join(_FLUSH_TIMEOUT)
+            flushing.join(flush_timeout)
 
 
 @cache

@@ -312,10 +312,9 @@ async def test_a_call_that_could_not_be_written_is_sent_by_the_full_path(
 async def test_whether_spans_are_collected_is_looked_at_again_after_a_second(
     modern: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(path, "_LOOK_EVERY", math.inf)
     async with build_aggregator(config(a=lean())) as app, connected(app, modern=modern) as client:
         await client.call("a:echo")
-        await client.call("a:echo")
+        app._pipeline.fast_path._next_look = math.inf
         monkeypatch.setattr(path, "is_tracing", lambda: True)
         await client.call("a:echo")
         assert counts(app).declined["tracing"] == 0

@@ -105,7 +105,7 @@ from fastmcp_aggregator.errors import AggregatorError
 from fastmcp_aggregator.observability import telemetry
 exec(sys.argv[1])
 try:
-    with telemetry.exporting_traces("hub"):
+    with telemetry.exporting_traces("hub", flush_timeout=float(sys.argv[2])):
         with trace.get_tracer("x").start_as_current_span("work"):
             pass
 except AggregatorError as error:
@@ -226,7 +226,7 @@ async def test_while_nobody_collects_spans_the_clients_trace_passes_to_the_child
 )
 async def test_traces_go_where_the_variables_say(environment: dict[str, str], service: str) -> None:
     async with collecting() as collector:
-        code, _, err = await run(EXPORTING, "", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **environment)
+        code, _, err = await run(EXPORTING, "", "2", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **environment)
         assert (code, err) == (0, "")
         (request,) = collector.received
         (spans,) = request.resource_spans
@@ -238,9 +238,8 @@ async def test_traces_go_where_the_variables_say(environment: dict[str, str], se
 
 async def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
     async with collecting(answers=False) as collector:
-        short = "telemetry._FLUSH_TIMEOUT = 0.5"
         patience = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}
-        code, _, err = await run(EXPORTING, short, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **patience)
+        code, _, err = await run(EXPORTING, "", "0.5", OTEL_EXPORTER_OTLP_ENDPOINT=collector.url, **patience)
         assert (code, err) == (0, "")
         await until(lambda: collector.connections == 1)
 
@@ -278,7 +277,7 @@ async def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None
     ],
 )
 async def test_what_is_exported(preparation: str, environment: dict[str, str], out: str, message: str) -> None:
-    code, written, err = await run(EXPORTING, preparation, **environment)
+    code, written, err = await run(EXPORTING, preparation, "2", **environment)
     assert (code, err) == (1 if message else 0, message)
     assert out in written
     assert bool(written) == bool(out)

@@ -22,13 +22,11 @@ UNLOCKED = 'printf "a password" | gnome-keyring-daemon --unlock --components=sec
 VAULT = """
 import asyncio, sys
 from pathlib import Path
-from fastmcp_aggregator.oauth.vault import sealing_key
+from fastmcp_aggregator.oauth.vault.sealing_key import SealingKeys
 from fastmcp_aggregator.oauth.vault.vault import FileVault
 
-async def main(directory, act, *patience):
-    if patience:
-        sealing_key._TIMEOUT = float(patience[0])
-    vault = FileVault(Path(directory))
+async def main(directory, act, timeout="15"):
+    vault = FileVault(Path(directory), keys=SealingKeys(Path(directory), timeout=float(timeout)))
     if act == "keep":
         await vault.keep("tokens", "alice", b"of alice")
     print(await vault.read("tokens", "alice"))

@@ -109,11 +109,20 @@ def opened(key: bytes, document_id: str, data: bytes) -> bytes:
 class FileVault(Vault):
     """Documents in a directory of this user's alone."""
 
-    def __init__(self, directory: Path, clock: Callable[[], float] = time.time, *, poll_interval: float = 0.01) -> None:
-        """`poll_interval` is the seconds between two attempts to get a lock that another has."""
+    def __init__(
+        self,
+        directory: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        poll_interval: float = 0.01,
+        keys: SealingKeys | None = None,
+    ) -> None:
+        """`poll_interval` is the seconds between two attempts to get a lock that another has; `keys` are those of the
+        directory.
+        """
         self._poll_interval = poll_interval
         self._directory = directory
-        self._keys = SealingKeys(directory)
+        self._keys = keys or SealingKeys(directory)
         self._clock = clock
         self._swept_at = 0.0
         self._unreadable: set[str] = set()
