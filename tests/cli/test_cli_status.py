@@ -38,8 +38,7 @@ from fastmcp_aggregator.cli.actions.hubs import restart as hubs_restart
 from fastmcp_aggregator.cli.actions.hubs import status as hubs_status
 from fastmcp_aggregator.cli.actions.hubs.status import _clients, _server
 from fastmcp_aggregator.cli.actions.status import rows_of, samples_of, table_of
-from fastmcp_aggregator.cli.main import main
-from fastmcp_aggregator.cli.running import instance
+from fastmcp_aggregator.cli.main import main, parse
 from fastmcp_aggregator.cli.running.instance import Instance, InstanceError, Sample, ServerCalls, base_of, calls_of
 from fastmcp_aggregator.cli.terminal.console import put_table
 from fastmcp_aggregator.cli.terminal.exits import UsageError
@@ -318,13 +317,18 @@ def _read_on(descriptor: int) -> Iterator[None]:
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hubs_status, hubs_restart):
         monkeypatch.setattr(module, "running_hubs", lambda *_: [])
-        monkeypatch.setattr(module, "HERE", f"http://127.0.0.1:{free_port()}")
+
+
+def run_with(here: str, *line: str) -> int:
+    """Run a command that finds no hub, and looks for an instance here."""
+    options = parse(line)
+    return (hubs_status if options.command == "status" else hubs_restart).run(options, here=here)
 
 
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("line", [["status"], ["restart", "a"]])
 def test_without_a_hub_and_an_instance_one_line_says_so(line: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(line) == 1
+    assert run_with(f"http://127.0.0.1:{free_port()}", *line) == 1
     told = "no hub runs, and no aggregator serves HTTP at http://127.0.0.1:8000; the next request of a client that"
     assert capfd.readouterr() == ("", f"{told} attaches starts a hub\n")
 
@@ -339,36 +343,35 @@ def test_a_hub_that_is_named_is_not_looked_for_over_http(capfd: pytest.CaptureFi
 
 @pytest.mark.usefixtures("no_hub")
 def test_no_hub_is_told_as_json(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "--json"]) == 1
+    assert run_with(f"http://127.0.0.1:{free_port()}", "status", "--json") == 1
     assert json.loads(capfd.readouterr().out) == {"hubs": []}
 
 
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("code", [401, 500])
 def test_another_program_that_serves_http_here_does_not_hide_that_no_hub_runs(
-    code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told = "no hub runs; the next request of a client that attaches starts it; http://127.0.0.1"
     with site(status=(code, b"")) as url:
-        for module in (hubs_status, hubs_restart):
-            monkeypatch.setattr(module, "HERE", url)
-        assert main(["status", "--json"]) == 1
+        assert run_with(url, "status", "--json") == 1
         out, err = capfd.readouterr()
         assert json.loads(out) == {"hubs": []}
         assert err.startswith(told)
-        assert main(["restart", "a"]) == 1
+        assert run_with(url, "restart", "a") == 1
         assert capfd.readouterr().err.startswith(told)
 
 
+@pytest.mark.usefixtures("no_hub")
 async def test_an_instance_here_is_shown_and_watched_if_no_hub_runs(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hubs_status, "running_hubs", lambda *_: [])
     monkeypatch.setattr(hubs_status.of_instance, "_watch", lambda instance, *_, **__: print(instance.url) or 0)
     async with settled(hub()) as url:
-        monkeypatch.setattr(hubs_status, "HERE", url)
-        assert "files" in (await status(capfd))[1]
-        assert await status(capfd, "--watch") == (0, f"{url}\n", "")
+        assert await asyncio.to_thread(run_with, url, "status") == 0
+        assert "files" in capfd.readouterr().out
+        assert await asyncio.to_thread(run_with, url, "status", "--watch") == 0
+        assert capfd.readouterr() == (f"{url}\n", "")
 
 
 async def test_watch_waits_for_an_instance_that_is_not_there_yet() -> None:
@@ -574,10 +577,7 @@ async def test_who_hangs_up_is_said(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-async def test_who_answers_byte_by_byte_has_as_long_as_others(
-    head: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(instance, "_TIMEOUT", 0.3)
+async def test_who_answers_byte_by_byte_has_as_long_as_others(head: bytes) -> None:
     is_told = Event()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -594,13 +594,12 @@ async def test_who_answers_byte_by_byte_has_as_long_as_others(
         thread = Thread(target=drip, daemon=True)
         thread.start()
         try:
-            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            code, _, err = await asyncio.wait_for(status(capfd, url), PATIENCE)
+            asked = Instance(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.3)
+            with pytest.raises(InstanceError, match=r"no answer within 0\.3 s"):
+                await asyncio.wait_for(asyncio.to_thread(asked.sample), PATIENCE)
         finally:
             is_told.set()
             thread.join(PATIENCE)
-    assert code == 1
-    assert "no answer within 0.3 s" in err
 
 
 async def test_nothing_there_is_said_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,6 @@ import msgspec
 from fastmcp_aggregator.cli.terminal.exits import UsageError
 from fastmcp_aggregator.errors import AggregatorError
 
-_TIMEOUT = 10.0
-"""Seconds to connect, and for a whole answer."""
 _LARGEST = 32 * 1024 * 1024
 _MOST_CALLS = 2**53
 _CALLS = "fastmcp_aggregator_calls_total"
@@ -115,6 +113,8 @@ class Instance:
 
     url: str
     api_key: str | None = field(repr=False, default=None)
+    timeout: float = 10.0
+    """Seconds to connect, and for a whole answer."""
 
     def sample(self) -> Sample:
         """Ask it. Raises InstanceError: it does not answer, or is not an aggregator."""
@@ -162,7 +162,7 @@ class Instance:
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         request = urllib.request.Request(self.url + path, headers=headers, method=method)
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT) as response:
+            with _OPENER.open(request, timeout=self.timeout) as response:
                 data: bytes = response.read(_LARGEST)
         except urllib.error.HTTPError as error:
             if error.code in without:
@@ -194,7 +194,7 @@ class Instance:
                 f"connection refused: nothing runs at {self.url}\n"
                 "To start it: fastmcp-aggregator CONFIG --transport http --port PORT; or give the URL where it runs"
             )
-        words = f"no answer within {_TIMEOUT:g} s" if isinstance(reason, TimeoutError) else str(reason)
+        words = f"no answer within {self.timeout:g} s" if isinstance(reason, TimeoutError) else str(reason)
         return InstanceError(f"cannot reach {self.url}: {words}")
 
 
@@ -263,7 +263,8 @@ class _ReadsUntil(io.RawIOBase):
 class _Answer(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self.fp = io.BufferedReader(_ReadsUntil(sock, self.fp.detach(), time.monotonic() + _TIMEOUT))
+        deadline = time.monotonic() + (sock.gettimeout() or 0)  # `Instance` has set one
+        self.fp = io.BufferedReader(_ReadsUntil(sock, self.fp.detach(), deadline))
 
 
 class _Connection(http.client.HTTPConnection):

@@ -17,13 +17,14 @@ from fastmcp_aggregator.cli.terminal.exits import FAILED, FINE, UsageError
 from fastmcp_aggregator.naming.suggestions import closest
 
 
-def run(options: argparse.Namespace, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> int:
+def run(options: argparse.Namespace, timeouts: Timeouts = DEFAULT_TIMEOUTS, *, here: str = HERE) -> int:
+    """`here` is where an instance is looked for if no hub runs."""
     hubs = [] if options.url is not None else [hub for hub in running_hubs(timeouts) if hub.get("silent") != ENDS]
     if options.hub is not None:
         chosen_one = chosen(options.hub, hubs)
         hubs = [] if chosen_one is None else [chosen_one]
     if not hubs:
-        return run_restart(options) if options.url is not None else _without_hub(options)
+        return run_restart(options) if options.url is not None else _without_hub(options, here)
     having = [hub for hub in hubs if hub.get("silent") or options.server in hub["servers"]]
     if not having:
         similar = closest(options.server, [key for hub in hubs for key in hub["servers"]], 1)
@@ -32,10 +33,10 @@ def run(options: argparse.Namespace, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> i
     return max([_restarted(hub, options.server) for hub in having])
 
 
-def _without_hub(options: argparse.Namespace) -> int:
+def _without_hub(options: argparse.Namespace, here: str) -> int:
     """There may be an instance that serves HTTP here."""
     if options.hub is None:
-        options.url = HERE
+        options.url = here
         try:
             return run_restart(options)
         except InstanceError as error:

@@ -36,16 +36,17 @@ from fastmcp_aggregator.version import PROGRAM
 _IN_FULL = f"{PROGRAM} status --json"
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, *, here: str = HERE) -> int:
+    """`here` is where an instance is looked for if no hub runs."""
     if options.open is not None:
         return _open(options.open or None)
     if options.url is not None or options.wake is not None:
-        options.url = options.url or HERE
+        options.url = options.url or here
         return of_instance.run(options)
     hubs, none = _named(options.hub), _no_hub(options.hub)
     if not hubs and options.hub is None:
         try:
-            return _of_instance(options)
+            return _of_instance(options, here)
         except InstanceError as error:
             none = nothing_runs(error)
     if options.watch:
@@ -72,9 +73,9 @@ def nothing_runs(error: InstanceError) -> str:
     return NOTHING if isinstance(error, NoInstanceError) else f"{NO_HUB}; {error}"
 
 
-def _of_instance(options: argparse.Namespace) -> int:
+def _of_instance(options: argparse.Namespace, here: str) -> int:
     """Show an instance that serves HTTP here. Raises InstanceError: none does, or something else."""
-    options.url = HERE
+    options.url = here
     if options.watch:  # which would wait for one
         of_instance.instance_of(options).sample()
     return of_instance.run(options)
