@@ -240,6 +240,12 @@ def scripted(app: Aggregator, timings: Timings | None = None) -> Scripts:
     return scripts
 
 
+def scripts_of(app: Aggregator) -> Scripts:
+    """Those of an app that `build_aggregator` here has made."""
+    scripts: Scripts = app._backend.new_endpoint.__self__  # type: ignore[attr-defined]
+    return scripts
+
+
 def build_aggregator(*args: Any, **settings: Any) -> Aggregator:
     """The package's own, with children in memory."""
     app = fastmcp_aggregator.build_aggregator(*args, **settings)

@@ -6,22 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from support.credentials import bearer
+from support.credentials import Credentials, bearer
 from support.harness import PATIENCE, config, lean, until
-from support.memory import Scripts, build_aggregator, scripted
-from support.tokens import AUDIENCE, ISSUER, PAIR
+from support.keyed_hub import KeyedHub, keyed_hub
+from support.memory import scripts_of
 
-from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import read_keys, write_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
-from fastmcp_aggregator.settings.model import load_settings
 
 GROUPS = {"red": {"servers": ["a"]}, "blue": {"servers": ["b"]}, "search": {"servers": ["b"], "tool_search": True}}
 HOLDERS: dict[str, tuple[set[str], list[str] | None]] = {
@@ -44,52 +39,14 @@ OPERATORS = [
 ]
 
 
-@dataclass
-class Hub:
-    app: Aggregator
-    scripts: Scripts
-    http: httpx2.AsyncClient
-    keys: dict[str, str]
-    folder: Path
-
-    async def ask(self, who: str | None, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
-        credentials = {} if who is None else {"authorization": f"Bearer {self.keys.get(who, who)}"}
-        return await self.http.request(method, path, headers={**credentials, **headers}, json=body)
-
-    async def call(self, who: str, group: str, tool: str, **arguments: Any) -> httpx2.Response:
-        params = {"name": tool, "arguments": arguments}
-        return await self.ask(who, "POST", f"/groups/{group}/mcp/tools/call", params)
-
-    async def audited(self, count: int = 0) -> list[dict[str, Any]]:
-        """The audit log, once it has so many lines."""
-        log = self.folder / "audit.jsonl"
-
-        def lines() -> list[dict[str, Any]]:
-            return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-        await until(lambda: len(lines()) >= count)
-        return lines()
-
-
 @asynccontextmanager
-async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
-    made = {name: new_key(name, groups, None, roles) for name, (roles, groups) in HOLDERS.items()}
-    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
-    (folder / "provider.pem").write_text(PAIR.public_key)
-    of_tokens = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_public_key_file": str(folder / "provider.pem")}
-    claims = {"jwt_groups_claim": "groups", "jwt_roles_claim": "roles"}
-    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json"), **of_tokens, **claims))
-    chosen = {"metrics": True, "rate_limit": 0, "audit": str(folder / "audit.jsonl"), **settings}
-    app = build_aggregator(config(a=lean(name="a"), b=lean(name="b")), groups=GROUPS, auth=auth, **chosen)
-    scripts = scripted(app)
-    asgi = app.http_app()
-    transport = httpx2.ASGITransport(asgi)
-    async with (
-        asgi.router.lifespan_context(asgi),
-        httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE) as http,
-    ):
-        await until(lambda: all(status.state == "running" for status in app.health().values()))
-        yield Hub(app, scripts, http, {name: key for name, (key, _) in made.items()}, folder)
+async def hub(folder: Path, **settings: Any) -> AsyncIterator[KeyedHub]:
+    groups = {name: groups for name, (_, groups) in HOLDERS.items()}
+    credentials = Credentials(folder, groups, {name: roles for name, (roles, _) in HOLDERS.items()})
+    credentials.settings["jwt_roles_claim"] = "roles"
+    chosen = {"metrics": True, "rate_limit": 0, "groups": GROUPS, **settings}
+    async with keyed_hub(folder, credentials, config(a=lean(name="a"), b=lean(name="b")), **chosen) as here:
+        yield here
 
 
 # Roles.
@@ -118,7 +75,7 @@ async def test_no_address_leads_to_what_operators_do(tmp_path: Path, who: str) -
                 answer = await here.ask(who, other, f"/{path}", None, **{"x-http-method-override": method})
                 assert answer.status_code in (403, 405), (other, path)
         assert {status.state for status in here.app.health().values()} == {"running"}
-        assert all(len(script.lives) == 1 for script in here.scripts.values())
+        assert all(len(script.lives) == 1 for script in scripts_of(here.app).values())
 
 
 @pytest.mark.parametrize(
@@ -143,7 +100,7 @@ async def test_no_address_leads_to_what_operators_do(tmp_path: Path, who: str) -
 )
 async def test_a_claim_that_only_looks_like_a_role_gives_none(tmp_path: Path, roles: Any) -> None:
     async with hub(tmp_path) as here:
-        token = bearer(roles=roles, groups=["red"])["authorization"].removeprefix("Bearer ")
+        token = bearer(roles=roles, groups=["red"])
         for path in ("/keys", "/pins", "/stderr/a"):
             assert (await here.ask(token, "GET", path)).status_code == 403
         assert (await here.ask(token, "GET", "/metrics")).status_code == 403
@@ -158,7 +115,9 @@ async def test_who_may_only_look_or_operate_calls_nothing_at_any_entrance(tmp_pa
                     for method in ("GET", "POST", "DELETE"):
                         answer = await here.ask(who, method, base + path, {"name": "a:echo"})
                         assert answer.status_code in (403, 405), (who, method, base, path)
-        assert [message for message in here.scripts["a"].life.received if message.get("method") == "tools/call"] == []
+        assert [
+            message for message in scripts_of(here.app)["a"].life.received if message.get("method") == "tools/call"
+        ] == []
 
 
 async def test_only_whose_server_it_is_wakes_it_and_who_tries_is_recorded(tmp_path: Path) -> None:
@@ -182,7 +141,7 @@ async def test_a_server_that_an_operator_has_stopped_is_started_by_nobody_else(t
             assert (await here.call("ann", "red", "a:echo")).status_code != 200
             await here.ask("ann", "POST", "/groups/red/mcp/tools/list", {})
         assert here.app.health()["a"].state == "stopped"
-        assert len(here.scripts["a"].lives) == 1
+        assert len(scripts_of(here.app)["a"].lives) == 1
 
 
 async def test_to_wake_is_limited_like_a_call(tmp_path: Path) -> None:
@@ -210,7 +169,9 @@ async def test_a_tool_that_is_out_of_service_is_reached_in_no_way(tmp_path: Path
         by_search = await here.call("bob", "search", "call_tool", name="b:pid", arguments={})
         assert by_search.status_code != 200 or by_search.json().get("isError"), by_search.text
         called = [
-            each["params"]["name"] for each in here.scripts["b"].life.received if each.get("method") == "tools/call"
+            each["params"]["name"]
+            for each in scripts_of(here.app)["b"].life.received
+            if each.get("method") == "tools/call"
         ]
         assert called == ["pid"]
 
@@ -222,7 +183,7 @@ async def test_a_tool_out_of_service_stays_so_when_its_server_restarts_or_lists_
         await here.call("bob", "blue", "b:add_tool", name="pid")
         assert (await here.call("bob", "blue", "b:pid")).status_code != 200
         await here.ask("chief", "POST", "/restart/b")
-        await until(lambda: len(here.scripts["b"].lives) == 2 and here.app.health()["b"].state == "running")
+        await until(lambda: len(scripts_of(here.app)["b"].lives) == 2 and here.app.health()["b"].state == "running")
         assert (await here.call("bob", "blue", "b:pid")).status_code != 200
 
 
@@ -256,8 +217,8 @@ async def test_of_others_calls_callers_see_nothing(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         await here.call("ann", "red", "a:echo")
         await here.call("boss", "red", "a:echo")
-        token = bearer(sub="key:ann", groups=["red"])["authorization"].removeprefix("Bearer ")
-        same = bearer(sub="ann", groups=["red"])["authorization"].removeprefix("Bearer ")
+        token = bearer(sub="key:ann", groups=["red"])
+        same = bearer(sub="ann", groups=["red"])
         for who in ("bob", "meter", token, same):
             assert (await here.ask(who, "GET", "/dashboard/state")).json()["calls"] == []
             assert (await here.ask(who, "GET", "/dashboard/history")).json() == {}
@@ -269,6 +230,7 @@ async def test_one_key_of_a_name_does_not_lend_its_rights_to_another(tmp_path: P
     async with hub(tmp_path) as here:
         await here.call("ann", "red", "a:echo")
         key, entry = new_key("ann", ["blue"], None, {"call"})
+        other = {"authorization": f"Bearer {key}"}
         write_keys(tmp_path / "keys.json", [*read_keys(tmp_path / "keys.json"), entry])
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
         accept = {"accept": "application/json, text/event-stream"}
@@ -278,8 +240,8 @@ async def test_one_key_of_a_name_does_not_lend_its_rights_to_another(tmp_path: P
         ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         assert (await here.ask("ann", "POST", "/groups/red/mcp", ask, **session)).status_code == 200
         for group in ("red", "blue"):
-            assert (await here.ask(key, "POST", f"/groups/{group}/mcp", ask, **session)).status_code == 404, group
-        assert (await here.ask(key, "GET", "/dashboard/state")).json()["calls"] == []
+            assert (await here.ask(other, "POST", f"/groups/{group}/mcp", ask, **session)).status_code == 404, group
+        assert (await here.ask(other, "GET", "/dashboard/state")).json()["calls"] == []
 
 
 async def test_names_that_nobody_has_leave_no_trace_in_the_metrics(tmp_path: Path) -> None:

@@ -23,13 +23,12 @@ from starlette.routing import Mount, Route
 from support.account_hub import Around, Browser, address_in, around, asked, key_of, retried
 from support.credentials import Credentials, bearer
 from support.harness import PATIENCE, config, lean, talking, until
+from support.keyed_hub import KeyedHub, keyed_hub
 from support.memory import build_aggregator
-from support.serving import Served, served
 from support.wire import EVERYTHING
 from support.wire_http import HttpClient
 
 import fastmcp_aggregator
-from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.callers.call import Denied
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.front.guard import Guard
@@ -177,32 +176,12 @@ TAKES = {**EVERYTHING, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 JSON_RPC = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-@dataclass
-class Hub:
-    """A hub over HTTP with two servers, three groups, and keys; it records."""
-
-    app: Aggregator
-    front: Served
-    credentials: Credentials
-
-    async def connect(self, name: str, **about: Any) -> HttpClient:
-        group = about.pop("group", name if name in GROUPS else None)
-        return await self.front.connect(group, headers=self.credentials.of(name), **about)
-
-    async def send(self, path: str, who: str | dict[str, str] = "red", method: str = "POST") -> int:
-        headers = self.credentials.of(who) if isinstance(who, str) else who
-        async with self.front.browser() as http:
-            return (await http.request(method, path, headers=headers, json={})).status_code
-
-
 @asynccontextmanager
-async def hub(folder: Path, servers: Any = None, **settings: Any) -> AsyncIterator[Hub]:
+async def hub(folder: Path, servers: Any = None, **settings: Any) -> AsyncIterator[KeyedHub]:
     credentials = Credentials(folder, NAMES, {"metrics": {"metrics"}})
-    servers = servers or config(a=talking(), b=talking())
-    chosen = {"audit": str(folder / "audit.jsonl"), "metrics": True, "tool_search": True, **settings}
-    app = build_aggregator(servers, groups=GROUPS, auth=credentials.auth, **chosen)
-    async with served(app) as front:
-        yield Hub(app, front, credentials)
+    chosen = {"groups": GROUPS, "metrics": True, "tool_search": True, **settings}
+    async with keyed_hub(folder, credentials, servers or config(a=talking(), b=talking()), **chosen) as place:
+        yield place
 
 
 def asks(path: str, who: str | dict[str, str], status: int, method: str = "POST") -> Case:
@@ -210,7 +189,7 @@ def asks(path: str, who: str | dict[str, str], status: int, method: str = "POST"
 
     async def case(folder: Path) -> None:
         async with hub(folder) as place:
-            assert await place.send(path, who, method) == status
+            assert (await place.ask(who, method, path, {})).status_code == status
 
     return case
 

@@ -9,12 +9,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from support.credentials import Credentials, bearer
-from support.harness import config, talking, until
-from support.memory import build_aggregator
-from support.serving import Served, served
+from support.harness import config, talking
+from support.keyed_hub import KeyedHub, keyed_hub
 from support.tokens import ISSUER
 from support.wire_http import HttpClient
 
@@ -31,51 +29,13 @@ SETTINGS: dict[str, Any] = {
 LISTEN = {"notifications": {"resourceSubscriptions": ["note://a//a"]}}
 
 
-class Hub:
-    """A hub over HTTP with two servers in three groups, a key for each, and tokens; its audit log is read."""
-
-    def __init__(self, front: Served, credentials: Credentials, log: Path) -> None:
-        self._front = front
-        self._credentials = credentials
-        self._log = log
-
-    async def connect(self, name: str, *, modern: bool = False, group: str | None = None) -> HttpClient:
-        """A client with the key of the group of this name."""
-        headers = self._credentials.of(name)
-        return await self._front.connect(
-            group or name, modern=modern, headers=headers, capabilities={"roots": {}} if modern else {}
-        )
-
-    async def send(self, method: str, path: str, headers: dict[str, str] | str, body: Any = None) -> httpx2.Response:
-        """One request, with these headers, or with the key of this name."""
-        if isinstance(headers, str):
-            headers = self._credentials.of(headers)
-        async with self._front.browser() as http:
-            return await http.request(method, path, json=body, headers=headers)
-
-    def key(self, name: str) -> str:
-        return self._credentials.keys[name]
-
-    def sse(self, name: str) -> Awaitable[Any]:
-        return self._front.connect_sse(name, headers=self._credentials.of(name))
-
-    async def lines(self, count: int) -> list[dict[str, Any]]:
-        """All lines, which are so many."""
-        await until(lambda: len(self._read()) >= count)
-        return self._read()
-
-    def _read(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
-
-
 @asynccontextmanager
-async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
+async def hub(folder: Path, **settings: Any) -> AsyncIterator[KeyedHub]:
+    """A hub with two servers in three groups, a key for each, and tokens."""
     credentials = Credentials(folder, {"red": ["red"], "blue": ["blue"], "both": ["both"], "all": None})
-    log = folder / "audit.jsonl"
-    chosen = {**SETTINGS, "audit": str(log), **settings}
-    app = build_aggregator(config(a=talking(), b=talking()), groups=GROUPS, auth=credentials.auth, **chosen)
-    async with served(app) as front:
-        yield Hub(front, credentials, log)
+    chosen = {**SETTINGS, "groups": GROUPS, **settings}
+    async with keyed_hub(folder, credentials, config(a=talking(), b=talking()), **chosen) as opened:
+        yield opened
 
 
 # What reaches a server, or costs something.
@@ -141,26 +101,26 @@ async def test_what_reaches_a_server_or_costs_something_has_a_line_and_takes_a_t
     async with hub(tmp_path, rate_limit=0.001, rate_burst=2) as opened:
         client = await opened.connect("red")
         await act(client)
-        (line,) = await opened.lines(1)
+        (line,) = await opened.audited(1)
         usual = {"principal": "key:red", "group": "red", "event": "call", "outcome": "ok", **what}
         assert {name: line.get(name) for name in usual} == usual
         assert line["id"]
         for _ in range(2):
             with suppress(AssertionError):
                 await act(client)
-        assert [line["outcome"] for line in await opened.lines(3)] == ["ok", "ok", "denied"]
+        assert [line["outcome"] for line in await opened.audited(3)] == ["ok", "ok", "denied"]
 
 
 async def test_a_listening_stream_and_each_address_of_it_count(tmp_path: Path) -> None:
     async with hub(tmp_path, rate_limit=0.001, rate_burst=3) as opened:
         client = await opened.connect("red", modern=True)
         assert (await listens(client))["resourceSubscriptions"]
-        first, second = await opened.lines(2)
+        first, second = await opened.audited(2)
         assert (first["method"], first["outcome"], first.get("uri")) == ("subscriptions/listen", "ok", None)
         assert (second["server"], second["uri"], second["outcome"]) == ("a", "note:///a", "ok")
         other = await opened.connect("red", modern=True)
         assert not (await listens(other)).get("resourceSubscriptions")
-        assert [line["outcome"] for line in await opened.lines(4)] == ["ok", "ok", "ok", "denied"]
+        assert [line["outcome"] for line in await opened.audited(4)] == ["ok", "ok", "ok", "denied"]
 
 
 async def test_calls_of_the_dashboard_and_of_the_json_api_count_like_all_others(tmp_path: Path) -> None:
@@ -168,8 +128,8 @@ async def test_calls_of_the_dashboard_and_of_the_json_api_count_like_all_others(
         assert b"tools/call" in b"".join(path.read_bytes() for path in Path(assets.__file__).parent.rglob("*.js"))
         for status in (200, 200, 429):
             body = {"name": "a:open", "arguments": {"gate": "x"}}
-            assert (await opened.send("POST", "/groups/red/mcp/tools/call", "red", body)).status_code == status
-        lines = await opened.lines(3)
+            assert (await opened.ask("red", "POST", "/groups/red/mcp/tools/call", body)).status_code == status
+        lines = await opened.audited(3)
         assert [(line["principal"], line["tool"], line["outcome"]) for line in lines] == [
             ("key:red", "open", "ok"),
             ("key:red", "open", "ok"),
@@ -180,47 +140,47 @@ async def test_calls_of_the_dashboard_and_of_the_json_api_count_like_all_others(
 # What is refused.
 
 
-def posts(path: str, key: str, body: Any = None, method: str = "POST") -> Callable[[Hub], Awaitable[Any]]:
-    return lambda opened: opened.send(method, path, key, body)
+def posts(path: str, key: str, body: Any = None, method: str = "POST") -> Callable[[KeyedHub], Awaitable[Any]]:
+    return lambda opened: opened.ask(key, method, path, body)
 
 
-def presents(headers: dict[str, str], method: str = "POST", path: str = "/mcp/tools/list") -> Callable[[Hub], Any]:
-    return lambda opened: opened.send(method, path, headers, {})
+def presents(headers: dict[str, str], method: str = "POST", path: str = "/mcp/tools/list") -> Callable[[KeyedHub], Any]:
+    return lambda opened: opened.ask(headers, method, path, {})
 
 
-def errs(method: str, **params: Any) -> Callable[[Hub], Awaitable[Any]]:
-    async def act(opened: Hub) -> None:
+def errs(method: str, **params: Any) -> Callable[[KeyedHub], Awaitable[Any]]:
+    async def act(opened: KeyedHub) -> None:
         await (await opened.connect("red")).error(method, params)
 
     return act
 
 
-def fails(tool: str, **arguments: Any) -> Callable[[Hub], Awaitable[Any]]:
-    async def act(opened: Hub) -> None:
+def fails(tool: str, **arguments: Any) -> Callable[[KeyedHub], Awaitable[Any]]:
+    async def act(opened: KeyedHub) -> None:
         params = {"name": tool, "arguments": arguments}
         assert (await (await opened.connect("red")).result("tools/call", params))["isError"]
 
     return act
 
 
-def steals(method: str) -> Callable[[Hub], Awaitable[Any]]:
-    async def act(opened: Hub) -> None:
+def steals(method: str) -> Callable[[KeyedHub], Awaitable[Any]]:
+    async def act(opened: KeyedHub) -> None:
         session = (await opened.connect("both"))._session
         accept = {"accept": "application/json, text/event-stream"}
-        for thief in ({"authorization": f"Bearer {opened.key('all')}"}, bearer(sub="both", groups=["both"])):
+        for thief in (opened.credentials.of("all"), bearer(sub="both", groups=["both"])):
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-            answer = await opened.send(method, "/groups/both/mcp", {**thief, **session, **accept}, ping)
+            answer = await opened.ask({**thief, **session, **accept}, method, "/groups/both/mcp", ping)
             assert answer.status_code == 404
 
     return act
 
 
-async def steals_a_stream(opened: Hub) -> None:
-    client = await opened.sse("both")
-    await opened.send("POST", client.endpoint, "all", {})
+async def steals_a_stream(opened: KeyedHub) -> None:
+    client = await opened.front.connect_sse("both", headers=opened.credentials.of("both"))
+    await opened.ask("all", "POST", client.endpoint, {})
 
 
-async def listens_elsewhere(opened: Hub) -> None:
+async def listens_elsewhere(opened: KeyedHub) -> None:
     client = await opened.connect("red", modern=True)
     client.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://b//a"]}})
     await client.heard("notifications/subscriptions/acknowledged")
@@ -228,7 +188,7 @@ async def listens_elsewhere(opened: Hub) -> None:
 
 ANONYMOUS = {"principal": "anonymous"}
 OF_RED = {"principal": "key:red", "group": "red"}
-REFUSALS: dict[str, tuple[Callable[[Hub], Awaitable[Any]], list[dict[str, Any]]]] = {
+REFUSALS: dict[str, tuple[Callable[[KeyedHub], Awaitable[Any]], list[dict[str, Any]]]] = {
     "no credentials": (presents({}), [{**ANONYMOUS, "event": "authentication_failed"}]),
     "an unknown key": (presents({"x-api-key": "fma_0_0"}), [{**ANONYMOUS, "event": "authentication_failed"}]),
     "a token for another": (presents(bearer(aud="another")), [{**ANONYMOUS, "event": "authentication_failed"}]),
@@ -300,7 +260,7 @@ async def test_what_is_refused_has_one_line_that_says_who_what_and_why(case: str
     act, expected = REFUSALS[case]
     async with hub(tmp_path) as opened:
         await act(opened)
-        lines = await opened.lines(len(expected))
+        lines = await opened.audited(len(expected))
         await asyncio.sleep(0)
         refused = [line for line in lines if line["outcome"] == "denied"]
         shown = [{name: line.get(name) for name in fields} for line, fields in zip(refused, expected, strict=True)]
@@ -312,14 +272,17 @@ async def test_what_is_refused_has_one_line_that_says_who_what_and_why(case: str
 async def test_a_held_call_is_denied_to_others_and_that_is_recorded(tmp_path: Path) -> None:
     script = [{"ask": {"x": {"method": "roots/list"}}}]
     async with hub(tmp_path) as opened:
-        owner, thief = [await opened.connect(name, modern=True, group="both") for name in ("both", "all")]
+        owner, thief = [
+            await opened.connect(name, modern=True, group="both", capabilities={"roots": {}})
+            for name in ("both", "all")
+        ]
         params = {"name": "a:play", "arguments": {"script": script}}
         held = await owner.result("tools/call", params)
         answers = {"inputResponses": {name: {"roots": []} for name in held["inputRequests"]}}
         state = {"requestState": held["requestState"]}
         assert (await thief.error("tools/call", {**params, **answers, **state}))["code"] == -32602
         assert not (await owner.result("tools/call", {**params, **answers, **state})).get("isError")
-        lines = await opened.lines(3)
+        lines = await opened.audited(3)
         assert [(line["principal"], line["outcome"]) for line in lines] == [
             ("key:both", "input_required"),
             ("key:all", "denied"),
@@ -332,7 +295,7 @@ async def test_a_key_and_a_token_of_one_name_are_two_callers(tmp_path: Path) -> 
         body = {"name": "a:open", "arguments": {"gate": "x"}}
         statuses = []
         for headers in (bearer(sub="red"), bearer(sub="red"), *["red"] * 3):
-            statuses.append((await opened.send("POST", "/groups/red/mcp/tools/call", headers, body)).status_code)
+            statuses.append((await opened.ask(headers, "POST", "/groups/red/mcp/tools/call", body)).status_code)
         assert statuses == [200, 429, 200, 200, 429]
-        view = (await opened.send("GET", "/dashboard/state", "red")).json()
+        view = (await opened.ask("red", "GET", "/dashboard/state")).json()
         assert [call["principal"] for call in view["calls"]] == ["key:red"] * 3

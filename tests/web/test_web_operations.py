@@ -8,20 +8,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from fastmcp import Client
-from support.harness import PATIENCE, config, connected, lean, until
+from support.credentials import Credentials
+from support.harness import config, connected, lean, until
+from support.keyed_hub import KeyedHub, keyed_hub
 from support.memory import build_aggregator
 from support.wire import until_answered
 
 import fastmcp_aggregator
-from fastmcp_aggregator import Aggregator
-from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.pinning.pins_file import read_pins, write_pins
-from fastmcp_aggregator.settings.model import load_settings
 
 ROUTES = [
     ("POST", "/restart/a"),
@@ -35,90 +31,55 @@ ROUTES = [
 ]
 
 
-class Hub:
-    """A hub with keys: `chief` operates, `viewer` observes, `ann` calls."""
-
-    def __init__(self, folder: Path, app: Aggregator, http: httpx2.AsyncClient, keys: dict[str, str]) -> None:
-        self.app = app
-        self._http = http
-        self._keys = keys
-        self._audit = folder / "audit.jsonl"
-
-    async def ask(self, method: str, path: str, who: str | None = "chief", body: Any = None) -> httpx2.Response:
-        headers = {} if who is None else {"X-API-Key": self._keys[who]}
-        return await self._http.request(method, path, headers=headers, json=body)
-
-    async def call(self, tool: str, **arguments: Any) -> httpx2.Response:
-        return await self.ask("POST", "/mcp/tools/call", "ann", {"name": tool, "arguments": arguments})
-
-    async def recorded(self, count: int) -> list[tuple[str, str, str | None]]:
-        """The operations in the audit log, once there are so many."""
-
-        def found() -> list[dict[str, Any]]:
-            lines = self._audit.read_text().splitlines() if self._audit.exists() else []
-            return [entry for entry in map(json.loads, lines) if entry["event"] == "operation"]
-
-        await until(lambda: len(found()) >= count)
-        return [(entry["principal"], entry["operation"], entry.get("server")) for entry in found()]
-
-
 @asynccontextmanager
-async def hub(
-    folder: Path, *, a: Any = None, b: Any = None, build: Any = build_aggregator, **settings: Any
-) -> AsyncIterator[Hub]:
+async def hub(folder: Path, *, a: Any = None, b: Any = None, **settings: Any) -> AsyncIterator[KeyedHub]:
+    """A hub with keys: `chief` operates, `viewer` observes, `ann` calls."""
     roles = {"chief": {"operate"}, "viewer": {"observe", "call"}, "ann": {"call"}}
-    made = {name: new_key(name, None, None, of_key) for name, of_key in roles.items()}
-    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
-    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
-    app = build(
-        config(a=a or lean(), **({"b": b} if b else {})),
-        auth=auth,
-        audit=str(folder / "audit.jsonl"),
-        rate_limit=0,
-        **settings,
-    )
-    asgi = app.http_app()
-    async with (
-        asgi.router.lifespan_context(asgi),
-        httpx2.AsyncClient(transport=httpx2.ASGITransport(asgi), base_url="http://localhost", timeout=PATIENCE) as http,
-    ):
-        await until(lambda: all(status.state == "running" for status in app.health().values()))
-        yield Hub(folder, app, http, {name: key for name, (key, _) in made.items()})
+    credentials = Credentials(folder, dict.fromkeys(roles), roles)
+    document = config(a=a or lean(), **({"b": b} if b else {}))
+    async with keyed_hub(folder, credentials, document, rate_limit=0, **settings) as here:
+        yield here
+
+
+async def recorded(here: KeyedHub, count: int) -> list[tuple[str, str, str | None]]:
+    """The operations in the audit log, once there are so many."""
+    lines = await here.audited(count, "operation")
+    return [(line["principal"], line["operation"], line.get("server")) for line in lines]
 
 
 async def test_only_operators_may(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
         for method, path in ROUTES:
-            assert (await here.ask(method, path, None)).status_code == 401
+            assert (await here.ask(None, method, path)).status_code == 401
             for who in ("viewer", "ann"):
-                answer = await here.ask(method, path, who, {"tool": "echo"})
+                answer = await here.ask(who, method, path, {"tool": "echo"})
                 assert (answer.status_code, answer.text) == (403, "Forbidden: you lack the role `operate`")
         assert here.app.health()["a"].state == "running"
-        assert (await here.ask("POST", "/mcp/tools/call", "chief", {"name": "a:echo"})).status_code == 403
+        assert (await here.ask("chief", "POST", "/mcp/tools/call", {"name": "a:echo"})).status_code == 403
         for method, path in ROUTES:
             if path.endswith("/a"):
-                assert (await here.ask(method, path.replace("/a", "/none"))).status_code == 404
+                assert (await here.ask("chief", method, path.replace("/a", "/none"))).status_code == 404
 
 
 async def test_a_server_is_stopped_until_it_is_restarted(tmp_path: Path) -> None:
     async with hub(tmp_path, b=lean()) as here, connected(here.app) as client:
         assert "a:pid" in await client.names()
-        assert (await here.ask("POST", "/stop/a")).status_code == 202
+        assert (await here.ask("chief", "POST", "/stop/a")).status_code == 202
         await until(lambda: here.app.health()["a"].state == "stopped")
         assert here.app.health()["a"].pid is None
         await client.heard("notifications/tools/list_changed")
         assert {name.partition(":")[0] for name in await client.names()} == {"b"}
-        refused = await here.call("a:pid")
+        refused = await here.call("ann", None, "a:pid")
         assert (refused.status_code, "an operator has stopped it" in refused.text) == (503, True)
-        assert (await here.ask("POST", "/wake/a", "ann")).status_code == 202
+        assert (await here.ask("ann", "POST", "/wake/a")).status_code == 202
         assert here.app.health()["a"].state == "stopped"
-        assert (await here.ask("GET", "/ready", None)).status_code == 200
-        assert (await here.ask("POST", "/restart/a")).status_code == 202
+        assert (await here.ask(None, "GET", "/ready")).status_code == 200
+        assert (await here.ask("chief", "POST", "/restart/a")).status_code == 202
         await until(lambda: here.app.health()["a"].state == "running")
-        assert (await here.call("a:pid")).status_code == 200
+        assert (await here.call("ann", None, "a:pid")).status_code == 200
         assert "a:pid" in await client.names()
         done = [("key:chief", "stop", "a"), ("key:ann", "wake", "a"), ("key:chief", "restart", "a")]
-        assert await here.recorded(3) == done
+        assert await recorded(here, 3) == done
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -127,14 +88,14 @@ async def test_no_instance_of_a_server_that_was_stopped_begins_with_the_next_cal
     isolated = hub(tmp_path, servers={"a": {"isolation": "session"}})
     async with isolated as here, connected(here.app, modern=modern) as client:
         await client.call("a:pid")
-        assert (await here.ask("POST", "/stop/a")).status_code == 202
+        assert (await here.ask("chief", "POST", "/stop/a")).status_code == 202
         await until(lambda: here.app.health()["a"].state == "stopped")
         for _ in range(2):
             error = await client.error("tools/call", {"name": "a:pid", "arguments": {}})
             assert "an operator has stopped it" in error["message"]
-        refused = await here.call("a:pid")
+        refused = await here.call("ann", None, "a:pid")
         assert (refused.status_code, "an operator has stopped it" in refused.text) == (503, True)
-        assert (await here.ask("POST", "/restart/a")).status_code == 202
+        assert (await here.ask("chief", "POST", "/restart/a")).status_code == 202
         await until(lambda: here.app.health()["a"].state == "running")
         await client.call("a:pid")
 
@@ -142,21 +103,21 @@ async def test_no_instance_of_a_server_that_was_stopped_begins_with_the_next_cal
 async def test_a_tool_is_taken_out_of_service_and_put_back(tmp_path: Path) -> None:
     async with hub(tmp_path) as here, connected(here.app) as client:
         assert "a:echo" in await client.names()
-        out = await here.ask("POST", "/withdraw/a", body={"tool": "echo"})
+        out = await here.ask("chief", "POST", "/withdraw/a", body={"tool": "echo"})
         assert out.json() == {"withdrawn": ["echo"]}
         await client.heard("notifications/tools/list_changed")
         names = await client.names()
         assert ("a:echo" in names, "a:pid" in names) == (False, True)
-        assert (await here.call("a:echo")).json()["error"]["code"] == -32602
-        assert (await here.call("a:pid")).status_code == 200
-        assert (await here.ask("POST", "/withdraw/a", body={"tool": "none"})).status_code == 404
+        assert (await here.call("ann", None, "a:echo")).json()["error"]["code"] == -32602
+        assert (await here.call("ann", None, "a:pid")).status_code == 200
+        assert (await here.ask("chief", "POST", "/withdraw/a", body={"tool": "none"})).status_code == 404
         for wrong in ({}, {"tool": 1}, [], {"tool": ""}):
-            assert (await here.ask("POST", "/withdraw/a", body=wrong)).status_code == 400
-        view = (await here.ask("GET", "/dashboard/state")).json()
+            assert (await here.ask("chief", "POST", "/withdraw/a", body=wrong)).status_code == 400
+        view = (await here.ask("chief", "GET", "/dashboard/state")).json()
         assert view["servers"][0]["withdrawn"] == ["echo"]
-        assert (await here.ask("POST", "/reinstate/a", body={"tool": "echo"})).json() == {"withdrawn": []}
-        assert (await here.call("a:echo")).status_code == 200
-        done = [operation for _, operation, _ in await here.recorded(7)]
+        assert (await here.ask("chief", "POST", "/reinstate/a", body={"tool": "echo"})).json() == {"withdrawn": []}
+        assert (await here.call("ann", None, "a:echo")).status_code == 200
+        done = [operation for _, operation, _ in await recorded(here, 7)]
         assert done == [*["withdraw"] * 6, "reinstate"]  # with five that could not be done
 
 
@@ -173,7 +134,9 @@ async def test_a_tool_that_is_out_of_service_keeps_its_name() -> None:
 @pytest.mark.process
 async def test_the_last_words_of_a_server_are_shown(tmp_path: Path) -> None:
     async with hub(tmp_path, a=lean(stderr=["something is odd"]), build=fastmcp_aggregator.build_aggregator) as here:
-        shown = await until_answered(lambda: here.ask("GET", "/stderr/a"), lambda answer: answer.json()["lines"])
+        shown = await until_answered(
+            lambda: here.ask("chief", "GET", "/stderr/a"), lambda answer: answer.json()["lines"]
+        )
         assert "something is odd" in shown.json()["lines"]
         assert shown.headers["cache-control"] == "no-store"
 
@@ -183,13 +146,13 @@ async def test_the_last_words_of_a_server_are_shown(tmp_path: Path) -> None:
 )
 async def test_no_cache_may_keep_what_depends_on_who_asks(tmp_path: Path, path: str) -> None:
     async with hub(tmp_path) as here:
-        assert (await here.ask("GET", f"/{path}")).headers["cache-control"] == "no-store"
+        assert (await here.ask("chief", "GET", f"/{path}")).headers["cache-control"] == "no-store"
 
 
 async def test_keys_are_shown_without_secrets_and_with_their_last_use(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
-        await here.call("a:pid")
-        keys = (await here.ask("GET", "/keys")).json()["keys"]
+        await here.call("ann", None, "a:pid")
+        keys = (await here.ask("chief", "GET", "/keys")).json()["keys"]
         assert {key["name"]: (key["roles"], key["last_used"] is not None) for key in keys} == {
             "chief": (["operate"], True),
             "viewer": (["call", "observe"], False),
@@ -208,16 +171,16 @@ async def test_what_is_not_as_pinned_is_shown_and_approved(tmp_path: Path) -> No
 
     write_pins(pins, {})
     async with hub(tmp_path, pins=str(pins), on_pin_mismatch="block") as here:
-        assert (await here.call("a:pid")).status_code == 400
-        found = (await here.ask("GET", "/pins")).json()
+        assert (await here.call("ann", None, "a:pid")).status_code == 400
+        found = (await here.ask("chief", "GET", "/pins")).json()
         assert (found["is_on"], found["differences"][0]["kind"]) == (True, "new")
         assert {each["server"] for each in found["differences"]} == {"a"}
-        assert (await here.ask("POST", "/pins/a")).status_code == 400
-        assert (await here.ask("POST", "/pins/a", body={"offer": found["offers"]["a"]})).status_code == 202
-        assert (await here.ask("GET", "/pins")).json()["differences"] == []
+        assert (await here.ask("chief", "POST", "/pins/a")).status_code == 400
+        assert (await here.ask("chief", "POST", "/pins/a", body={"offer": found["offers"]["a"]})).status_code == 202
+        assert (await here.ask("chief", "GET", "/pins")).json()["differences"] == []
         assert "a" in read_pins(pins)
-        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
-        done = [operation for _, operation, _ in await here.recorded(4)]
+        await until_answered(lambda: here.call("ann", None, "a:pid"), lambda answer: answer.status_code == 200)
+        done = [operation for _, operation, _ in await recorded(here, 4)]
         assert done == ["pins", "approve", "approve", "pins"]  # the first without what was looked at
 
 
@@ -225,21 +188,21 @@ async def test_what_has_changed_since_it_was_looked_at_is_not_approved(tmp_path:
     pins = tmp_path / "pins.json"
     write_pins(pins, {})
     async with hub(tmp_path, pins=str(pins)) as here:
-        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
-        looked_at = (await here.ask("GET", "/pins")).json()["offers"]
-        await here.call("a:add_tool", name="late")
+        await until_answered(lambda: here.call("ann", None, "a:pid"), lambda answer: answer.status_code == 200)
+        looked_at = (await here.ask("chief", "GET", "/pins")).json()["offers"]
+        await here.call("ann", None, "a:add_tool", name="late")
 
         async def offers() -> Any:
-            return (await here.ask("GET", "/pins")).json()["offers"]
+            return (await here.ask("chief", "GET", "/pins")).json()["offers"]
 
         await until_answered(offers, lambda now: now != looked_at)
-        refused = await here.ask("POST", "/pins/a", body={"offer": looked_at["a"]})
+        refused = await here.ask("chief", "POST", "/pins/a", body={"offer": looked_at["a"]})
         assert (refused.status_code, refused.json()) == (
             409,
             {"error": "the server 'a' offers something else by now; look at it again"},
         )
         assert read_pins(pins) == {}
-        assert (await here.ask("POST", "/pins/a", body={"offer": (await offers())["a"]})).status_code == 202
+        assert (await here.ask("chief", "POST", "/pins/a", body={"offer": (await offers())["a"]})).status_code == 202
 
 
 @pytest.mark.parametrize("body", [None, {}, {"offer": None}, {"offer": ["x"]}, {"offer": ""}, [], "x"])
@@ -247,15 +210,15 @@ async def test_who_does_not_say_what_was_looked_at_approves_nothing(tmp_path: Pa
     pins = tmp_path / "pins.json"
     write_pins(pins, {})
     async with hub(tmp_path, pins=str(pins)) as here:
-        await until_answered(lambda: here.call("a:pid"), lambda answer: answer.status_code == 200)
-        assert (await here.ask("POST", "/pins/a", body=body)).status_code == 400
+        await until_answered(lambda: here.call("ann", None, "a:pid"), lambda answer: answer.status_code == 200)
+        assert (await here.ask("chief", "POST", "/pins/a", body=body)).status_code == 400
         assert read_pins(pins) == {}
 
 
 async def test_without_pins_there_is_nothing_to_approve(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
-        assert (await here.ask("GET", "/pins")).json() == {"is_on": False, "differences": [], "offers": {}}
-        assert (await here.ask("POST", "/pins/a", body={"offer": "0" * 64})).status_code == 409
+        assert (await here.ask("chief", "GET", "/pins")).json() == {"is_on": False, "differences": [], "offers": {}}
+        assert (await here.ask("chief", "POST", "/pins/a", body={"offer": "0" * 64})).status_code == 409
 
 
 @pytest.mark.parametrize(
@@ -273,13 +236,13 @@ async def test_what_could_not_be_done_is_recorded_too(
 ) -> None:
     async with hub(tmp_path) as here:
         method = "GET" if operation == "stderr" else "POST"
-        assert (await here.ask(method, path, body=body)).status_code == status
-        assert await here.recorded(1) == [("key:chief", operation, path.rpartition("/")[2])]
+        assert (await here.ask("chief", method, path, body=body)).status_code == status
+        assert await recorded(here, 1) == [("key:chief", operation, path.rpartition("/")[2])]
         assert '"outcome":"error"' in (tmp_path / "audit.jsonl").read_text()
 
 
 async def test_who_looks_at_the_pins_of_all_servers_is_recorded_and_who_wakes_a_server(tmp_path: Path) -> None:
     async with hub(tmp_path) as here:
-        assert (await here.ask("GET", "/pins")).status_code == 200
-        assert (await here.ask("POST", "/wake/a", "ann")).status_code == 202
-        assert await here.recorded(2) == [("key:chief", "pins", None), ("key:ann", "wake", "a")]
+        assert (await here.ask("chief", "GET", "/pins")).status_code == 200
+        assert (await here.ask("ann", "POST", "/wake/a")).status_code == 202
+        assert await recorded(here, 2) == [("key:chief", "pins", None), ("key:ann", "wake", "a")]
