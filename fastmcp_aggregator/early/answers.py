@@ -33,7 +33,7 @@ _MOST_CLIENTS = 4
 _SECRET, _SECRET_BYTES = "secret", 32
 _OURS = "FASTMCP_AGGREGATOR_"
 _OF_COMMANDS = "FASTMCP_AGGREGATOR_API_KEY"
-"""A mark that commands set to identify themselves to an instance; no setting."""
+"""The variable with the API key of commands that ask an instance; no setting."""
 _ALWAYS = ("PATH", "HOME")
 _VARIABLE = re.compile(r"\$\{?(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 

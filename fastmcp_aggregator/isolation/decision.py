@@ -1,4 +1,4 @@
-"""The decision if a server is shared or has an instance for each client or folder, and why. Pure. Pure.
+"""The decision whether a server is shared or has an instance for each client or folder, and why. Pure.
 
 Under `isolation = "auto"` a server is shared unless something shows that it belongs to one client, then each has an
 instance of it, or to one folder, then each working folder, or set of roots, has one. What belongs to a client comes

@@ -36,7 +36,7 @@ def entry_for(plan: Plan, folder: Path) -> dict[str, Any]:
 
 
 def addition(path: Path, key: str, entry: dict[str, Any]) -> Addition:
-    """The change that adds the entry to a config. Nothing is written yet. Nothing is written yet.
+    """The change that adds the entry to a config. Nothing is written yet.
 
     Raises:
         ConfigError: the file is no config.

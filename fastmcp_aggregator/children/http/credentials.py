@@ -27,7 +27,7 @@ from fastmcp_aggregator.settings.options import ChildOptions, RemoteAccess
 
 _AUTHORIZATION = "authorization"
 EVERYBODY: Hashable = object()
-"""The key of tokens that belong to no principal."""
+"""The principal of credentials that are used for any."""
 
 
 class TokenSource(Protocol):
