@@ -38,7 +38,7 @@ class _Queue:
 
 
 class Fanout:
-    """What waits to be sent to many clients. One task sends it."""
+    """Messages that wait to be sent to many clients. One task sends them."""
 
     def __init__(self, *, most_waiting: int = 1000) -> None:
         """`most_waiting` messages may wait for one principal; see `has_room`."""
@@ -49,7 +49,7 @@ class Fanout:
         self._pace = TokenBucket(burst=_AT_ONCE, rate=1 / _INTERVAL)
 
     def has_room(self, principal: Hashable) -> bool:
-        """Whether one more message should be put; if not, one that says more, and of which there are few."""
+        """True if one more message should be put; if not, one that says more, and of which there are few."""
         queue = self._queues.get(principal)
         return queue is None or len(queue.waiting) < self._most_waiting
 

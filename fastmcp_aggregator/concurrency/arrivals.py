@@ -52,7 +52,7 @@ class HasFileno(Protocol):
 
 
 class Arrival:
-    """A connection that is not taken up. It has a place among all connections."""
+    """A connection that is not taken up; it counts among all connections."""
 
     unread = 0
     heard = 0.0
@@ -104,8 +104,8 @@ class Arrivals:
         *,
         retry_delay: float = 1.0,
     ) -> None:
-        """`address_of` tells whose share a host takes; a connection that has no room is sent the `refusal`. When none
-        can be accepted, it is tried again after `retry_delay` seconds.
+        """`address_of` gives the holder of a host; a connection that has no room is sent the `refusal`. When none can be
+        accepted, it is tried again after `retry_delay` seconds.
         """
         self.stays = 0.005
         """Seconds that one waits at least while many of its line do: most that leave have left by then."""

@@ -40,7 +40,7 @@ class KnownCallers:
         return None if found is None else blake2b(found[1], key=self._secret, digest_size=16).digest()
 
     def caller_of(self, credential: Digest | None) -> Holder:
-        """Who was let in with it lately; None: nobody."""
+        """The caller that was let in with it lately; None: nobody."""
         caller = None if credential is None else self._callers.get(credential)
         if credential is None or caller is None or self._until[caller][credential] <= self._clock():
             return None

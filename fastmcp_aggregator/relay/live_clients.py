@@ -73,7 +73,7 @@ class LiveClients:
 
     @contextmanager
     def listening(self, principal: Hashable, name: Hashable, client: Hashable = None) -> Iterator[ListenHandler]:
-        """What serves one stream of a modern client, while it is open. `name` is for `publish`, `client` for `tell`.
+        """Serve one stream of a modern client, while it is open. `name` is for `publish`, `client` for `tell`.
 
         Raises:
             MCPError: the principal has too many.

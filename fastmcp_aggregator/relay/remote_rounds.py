@@ -24,12 +24,12 @@ from fastmcp_aggregator.replicas.rpc import TOO_LARGE
 from fastmcp_aggregator.replicas.wire import TooLargeError
 
 _REPORTED = ("server_key", "phase", "reason", "public_reason", "retry_in", "auth_error", "login_needed")
-"""What the other replica is told of a failure of a child."""
+"""The fields of a child's failure that the other replica gets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a client comes back with, and what must be as it was."""
+    """The answers that a client comes back with, and the values that must be as they were."""
 
     state: str
     principal: Hashable
@@ -86,7 +86,11 @@ async def to_message(result: Awaitable[Result]) -> Message:
 
 
 def result_from(answer: Message) -> Result:
-    """What `to_message` has made a message of. Raises: ChildServerError, MCPError."""
+    """The result in a message of `to_message`.
+
+    Raises:
+        ChildServerError, MCPError
+    """
     match answer:
         case {"result": dict(result)}:
             return result

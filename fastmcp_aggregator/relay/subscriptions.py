@@ -133,7 +133,7 @@ class SubscribedResource:
 
 
 class _Own:
-    """What one subscriber has subscribed to, by the address that it used."""
+    """The subscriptions of one subscriber, by the address that it used."""
 
     def __init__(self) -> None:
         self.addresses: dict[SubscribedResource, str] = {}
@@ -251,7 +251,7 @@ class Subscriptions:
             self._forget(stream)
 
     def has_subscribers(self, child: Child) -> bool:
-        """Whether somebody has subscribed to a resource of the child, and is not just leaving."""
+        """True if somebody has subscribed to a resource of the child, and is not just leaving."""
         return any(entry.subscribers for entry in self.resources.get(child.place, {}).values())
 
     def updated(self, child: Child, uri: str) -> None:
