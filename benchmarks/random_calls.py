@@ -298,7 +298,7 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         }
         if session is not None:
             of_child["direct requests"] = session.direct.count
-        found |= {f"{name} of {child.place}": count for name, count in of_child.items()}
+        found |= {f"{name} of {child.instance_id}": count for name, count in of_child.items()}
     return found
 
 

@@ -27,7 +27,7 @@ from fastmcp_aggregator.oauth.logins import Logins
 from fastmcp_aggregator.relay.account_calls import AccountCalls
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances.caller_catalogues import CallerCatalogues
-from fastmcp_aggregator.relay.instances.instances import Instances, place_of
+from fastmcp_aggregator.relay.instances.instances import Instances, name_of
 from fastmcp_aggregator.relay.live_clients import LiveClients
 from fastmcp_aggregator.relay.remote_tasks import RemoteTasks
 from fastmcp_aggregator.relay.rounds import Rounds
@@ -43,7 +43,7 @@ from fastmcp_aggregator.settings.options import ChildOptions
 
 @dataclass(frozen=True, slots=True)
 class ServedView:
-    """What one virtual server shows, and to whom."""
+    """The part of the run that one virtual server shows, and its clients."""
 
     id: str
     directory: Directory
@@ -68,7 +68,7 @@ class ServedView:
 
 
 class RunEvents(Protocol):
-    """What a run reports. Never blocks."""
+    """The events that a run reports. Never blocks."""
 
     def offers_changed(self) -> None:
         """A child offers something else, or can be used again, or no longer."""
@@ -148,7 +148,7 @@ class Runtime:
 
     @property
     def is_starting(self) -> bool:
-        """Whether a child with which the run began has not been up or failed yet."""
+        """True while a child with which the run began has not been up or failed yet."""
         return any(child in self._first and not child.settled.is_set() for child in self.children.values())
 
     def children_of(self, connection: Connection) -> list[Child]:
@@ -156,12 +156,12 @@ class Runtime:
         if self._profile.is_single:
             return list(self.children.values())
         alone = (instance for instance, _ in self.instances if instance.context.profile.is_single)
-        return [instance for instance in alone if place_of(instance) is connection]
+        return [instance for instance in alone if name_of(instance) is connection]
 
     def regrouped(self) -> None:
         """Groups have changed: end the instances of servers that their sessions' groups do not have any more."""
         for instance, _ in list(self.instances):
-            if not self.is_shown(instance, place_of(instance)):
+            if not self.is_shown(instance, name_of(instance)):
                 self.instances.end(instance)
 
     def is_shown(self, child: Child, session: Hashable) -> bool:
@@ -177,7 +177,7 @@ class Runtime:
 
     def changed(self, child: Child, kinds: frozenset[Kind]) -> None:
         """It offers something else, or can be used again, or no longer. Additional instances are not listed."""
-        if child.place != child.key:
+        if child.instance_id != child.key:
             if child.options.endpoint.access.lists_per_caller:
                 self.catalogues.changed(child)
             return
@@ -203,11 +203,11 @@ class Runtime:
         self._events.question_refused(child.key, method)
 
     def is_needed(self, child: Child) -> bool:
-        """Whether somebody has subscribed to a resource of it, or it has instances beside which it is called, or open
+        """True if somebody has subscribed to a resource of it, or it has instances beside which it is called, or open
         tasks.
         """
         has_instances = child.evidence.is_shared and self.instances.has_any(child)
-        is_subscribed = bool(self.subscriptions.resources.get(child.place))
+        is_subscribed = bool(self.subscriptions.resources.get(child.instance_id))
         return has_instances or is_subscribed or self.instances.tasks.held_for(child) > 0
 
     # What instances report.

@@ -103,16 +103,14 @@ class Child:
         server: ServerConfig,
         options: ChildOptions,
         context: ChildContext,
-        place: Hashable = None,
+        instance_id: Hashable = None,
         evidence: Evidence | None = None,
         holder: Hashable = None,
     ) -> None:
-        """An instance has a `place` of its own, and shares the evidence of its child; `holder` is whose share it takes,
-        if it is for one caller.
-        """
+        """An instance has its own `instance_id`, and the evidence of its child. `holder` is its caller, if any."""
         self.server = server
         self.key = server.key
-        self.place = server.key if place is None else place
+        self.instance_id = server.key if instance_id is None else instance_id
         """Identifies the child and its successors; each further instance of a child has its own."""
         self.options = options
         self.context = context
@@ -128,9 +126,9 @@ class Child:
         self.is_waking = False
         """True while it starts because a request came while it slept."""
         self.why_stopped = ""
-        self.stands_for_instances = place is None and options.endpoint.access.lists_per_caller
+        self.stands_for_instances = instance_id is None and options.endpoint.access.lists_per_caller
         """True if it is never connected itself: each caller sees the lists of its own account, and calls with it."""
-        store = context.catalogues if place is None and not self.stands_for_instances else None
+        store = context.catalogues if instance_id is None and not self.stands_for_instances else None
         self.offer = Offer(server, options, context.profile, store, partial(context.events.changed, self))
         if self.stands_for_instances:
             self.offer.stand(_login_catalogue_of(server, options))
@@ -311,7 +309,7 @@ class Child:
     def _until_idle(self) -> float:
         """Seconds until the child is to sleep, if it is not used meanwhile; infinite for one that is to run."""
         idle, catalogue = self.options.settings.idle_timeout, self.catalogue
-        is_of_one = self.place != self.key and not self.context.profile.is_of_folder
+        is_of_one = self.instance_id != self.key and not self.context.profile.is_of_folder
         if is_of_one or catalogue is None or not self._stops_when_idle(catalogue):
             return math.inf
         is_used = self.calls.in_flight or self.calls.waiting or self._awaited
@@ -320,7 +318,7 @@ class Child:
         return self.context.timings.until(self.calls.last_used + idle)
 
     def _stops_when_idle(self, catalogue: Catalogue) -> bool:
-        is_first_of_several = self.place == self.key and not self.context.profile.is_single
+        is_first_of_several = self.instance_id == self.key and not self.context.profile.is_single
         is_called = self.evidence.is_shared or not is_first_of_several
         return stops_when_idle(self.server, self.options, catalogue, is_called=is_called)
 

@@ -104,7 +104,7 @@ class Arrivals:
         *,
         retry_delay: float = 1.0,
     ) -> None:
-        """`address_of` gives the holder of a host; a connection that has no room is sent the `refusal`. When none can be
+        """`address_of` gives the holder of a host; a connection without room is sent the `refusal`. When none can be
         accepted, it is tried again after `retry_delay` seconds.
         """
         self.stays = 0.005

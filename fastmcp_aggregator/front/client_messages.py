@@ -81,7 +81,7 @@ class ClientMessages:
         instance that others share, the client moves to one that has its new roots.
         """
         roots_have_changed(caller.connection)
-        self._runtime.instances.places.leave(caller.session)
+        self._runtime.instances.workspaces.leave(caller.session)
         for child in self._runtime.children_of(caller.connection):
             if child.session is not None and child.session.era == "legacy":
                 await child.session.notify(ROOTS_CHANGED.name)

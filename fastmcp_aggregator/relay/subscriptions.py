@@ -63,8 +63,8 @@ class _Subscription:
 class SubscribedResource:
     """One resource of a child, its subscribers, and what the child was asked for them."""
 
-    def __init__(self, place: Hashable, original: str) -> None:
-        self.place = place
+    def __init__(self, instance_id: Hashable, original: str) -> None:
+        self.instance_id = instance_id
         self.original = original
         self.subscribers: dict[Subscriber, _Subscription] = {}
         self._of_principal: dict[Hashable, dict[Subscriber, _Subscription]] = {}
@@ -190,7 +190,7 @@ class Subscriptions:
         self._publish = publish
         self._fanout = fanout
         self.resources: dict[Hashable, dict[str, SubscribedResource]] = {}
-        """Subscribed resources, by the child's place and original URI."""
+        """Subscribed resources, by the child's instance id and original URI."""
         self._own: dict[Subscriber, _Own] = {}
         """The subscriptions of each subscriber."""
         self._connections: WeakSet[Connection] = WeakSet()
@@ -222,8 +222,8 @@ class Subscriptions:
         if isinstance(subscriber, Connection) and subscriber not in self._connections:
             self._connections.add(subscriber)
             subscriber.exit_stack.callback(self._forget, subscriber)
-        of_child = self.resources.setdefault(child.place, {})
-        entry = of_child.setdefault(original, SubscribedResource(child.place, original))
+        of_child = self.resources.setdefault(child.instance_id, {})
+        entry = of_child.setdefault(original, SubscribedResource(child.instance_id, original))
         subscription = _Subscription(public, principal, holder, may_hear)
         entry.add(subscriber, subscription)
         self._own.setdefault(subscriber, _Own()).add(entry, public)
@@ -252,11 +252,11 @@ class Subscriptions:
 
     def has_subscribers(self, child: Child) -> bool:
         """True if somebody has subscribed to a resource of the child, and is not just leaving."""
-        return any(entry.subscribers for entry in self.resources.get(child.place, {}).values())
+        return any(entry.subscribers for entry in self.resources.get(child.instance_id, {}).values())
 
     def updated(self, child: Child, uri: str) -> None:
         """Notify the subscribers of a resource that has changed. Too long a URI has none."""
-        of_child = self.resources.get(child.place)
+        of_child = self.resources.get(child.instance_id)
         if not of_child or len(uri) > LONGEST_WATCHED:
             return
         for subscribed in (of_child[address] for address in _addresses_above(uri) if address in of_child):
@@ -264,12 +264,12 @@ class Subscriptions:
 
     def interrupted(self, child: Child) -> None:
         """Notify the subscribers of a child that was closed, for nothing tells of changes until it is called again."""
-        for subscribed in self.resources.get(child.place, {}).values():
+        for subscribed in self.resources.get(child.instance_id, {}).values():
             self._notify(subscribed)
 
     def connected(self, child: Child) -> None:
         """Subscribe again in a child's new session."""
-        for subscribed in list(self.resources.get(child.place, {}).values()):
+        for subscribed in list(self.resources.get(child.instance_id, {}).values()):
             self._start(self._subscribe_again(child, subscribed))
 
     async def close(self) -> None:
@@ -305,7 +305,7 @@ class Subscriptions:
     async def _release(self, entry: SubscribedResource) -> None:
         """Drop an entry whose last subscriber has left."""
         await entry.release()
-        of_child = self.resources.get(entry.place, {})
+        of_child = self.resources.get(entry.instance_id, {})
         if not entry.subscribers and of_child.get(entry.original) is entry:
             del of_child[entry.original]
 

@@ -15,7 +15,7 @@ from support.talking_server import TalkingServer, talking_server
 from support.wire import Message
 from support.wire_http import HttpClient
 
-from fastmcp_aggregator.relay.instances.instances import place_of
+from fastmcp_aggregator.relay.instances.instances import name_of
 
 SKILLS, TASKS, PAGES = (f"io.modelcontextprotocol/{name}" for name in ("skills", "tasks", "ui"))
 BOTH = pytest.mark.parametrize("modern", [True, False])
@@ -234,4 +234,4 @@ def close_instances(place: Around) -> None:
     runtime = place.app._backend.runtime
     assert runtime is not None
     for instance, _ in list(runtime.instances):
-        runtime.instances.renew(runtime.children["crm"], place_of(instance))
+        runtime.instances.renew(runtime.children["crm"], name_of(instance))

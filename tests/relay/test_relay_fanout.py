@@ -44,7 +44,9 @@ class Crowd:
         async def request(*_: Any, **__: Any) -> dict[str, Any]:
             return {}
 
-        self.child: Any = SimpleNamespace(key="up", place="up", calls=SimpleNamespace(session=found, request=request))
+        self.child: Any = SimpleNamespace(
+            key="up", instance_id="up", calls=SimpleNamespace(session=found, request=request)
+        )
 
     async def join(self, who: str, count: int = 1) -> list[Connection]:
         """So many connections of a principal, each subscribed to the one resource."""

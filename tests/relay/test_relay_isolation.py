@@ -136,7 +136,7 @@ async def test_an_instance_ends_when_the_last_of_its_clients_leaves(modern: bool
             assert len(instances(app)) == 1
         await until(lambda: not instances(app))
         assert app._backend.runtime is not None
-        assert not app._backend.runtime.instances.places._of
+        assert not app._backend.runtime.instances.workspaces._of
 
 
 async def test_what_is_in_flight_when_the_roots_change_is_answered_by_the_old_instance() -> None:

@@ -37,8 +37,8 @@ def instances(app: Aggregator) -> list[Any]:
 def assert_nothing_is_left(app: Aggregator) -> None:
     runtime = app._backend.runtime
     assert runtime is not None
-    all_of, places = runtime.instances, runtime.instances.places
-    assert not any((instances(app), places._of, places._at, places._watched, all_of._holders, all_of._idle))
+    all_of, workspaces = runtime.instances, runtime.instances.workspaces
+    assert not any((instances(app), workspaces._of, workspaces._at, workspaces._watched, all_of._holders, all_of._idle))
     assert not any((all_of._serving, all_of._given_up))
     assert not any(share.taken for share in all_of._shares.values())
 

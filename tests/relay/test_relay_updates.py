@@ -43,7 +43,8 @@ def instance_of(principal: str) -> Any:
     async def request(*_: Any, **__: Any) -> dict[str, Any]:
         return {}
 
-    return SimpleNamespace(key="crm", place=("crm", principal), calls=SimpleNamespace(session=found, request=request))
+    calls = SimpleNamespace(session=found, request=request)
+    return SimpleNamespace(key="crm", instance_id=("crm", principal), calls=calls)
 
 
 @pytest.mark.parametrize("principals", [("alice", "bob"), (None, None)], ids=["principals", "clients"])
@@ -114,7 +115,7 @@ async def test_an_address_that_is_left_is_left_wherever_it_led() -> None:
     await subscriptions.unsubscribe(client, PUBLIC)
     assert [subscriptions.has_subscribers(instance) for instance in instances] == [True, False]
     await subscriptions.unsubscribe(client, f"{PUBLIC}/other")
-    assert not any(subscriptions.resources.get(instance.place) for instance in instances)
+    assert not any(subscriptions.resources.get(instance.instance_id) for instance in instances)
     await subscriptions.close()
 
 

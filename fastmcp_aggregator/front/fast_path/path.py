@@ -380,7 +380,7 @@ class FastPath:
             raise Declined("no room in the pipe")
         if caller.is_modern and session.era == "legacy" and LOG_LEVEL_META_KEY in params.get("_meta", ()):
             raise Declined("log level")
-        if runtime.subscriptions.resources.get(child.place):  # no answer must come before the update that it has caused
+        if runtime.subscriptions.resources.get(child.instance_id):  # an answer must not overtake the update it causes
             raise Declined("subscribed")
         if self._backend.profile.is_single and child.evidence.is_shared:
             return  # with the only client there is

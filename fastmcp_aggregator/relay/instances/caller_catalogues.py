@@ -22,7 +22,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.oauth.account import Account, ExchangeAccount
 from fastmcp_aggregator.oauth.accounts import Accounts
 from fastmcp_aggregator.oauth.logins import Site
-from fastmcp_aggregator.relay.instances.instances import InstanceEvents, Instances, place_of
+from fastmcp_aggregator.relay.instances.instances import InstanceEvents, Instances, name_of
 
 _NO_ACCOUNT = ("login", "auth")
 """Kinds of failures after which it is unknown whether a principal may see what it saw."""
@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, Catalogue] = {}
 
 
 def site_of(child: Child) -> Site | None:
-    """What a child is for logins; None: callers have no accounts there."""
+    """The site of a child for logins; None: callers have no accounts there."""
     access = child.options.endpoint.access
     if access.oauth is None or not access.is_per_caller or not isinstance(child.server, RemoteServer):
         return None
@@ -54,15 +54,15 @@ class CallerCatalogues:
         return None if caller is None else caller.account
 
     def of(self, principal: Hashable) -> Mapping[str, Catalogue]:
-        """What is known to be listed to a principal, by server key."""
+        """The known catalogues of a principal, by server key."""
         return self._of.get(principal, _NOTHING)
 
     def has(self, instance: Child, kind: Kind, name: str) -> bool:
-        """Whether the instance of a principal lists this, by the server's own name."""
-        place = place_of(instance), instance.key
-        if place not in self._names:
+        """True if the instance of a principal lists this, by the server's own name."""
+        key = name_of(instance), instance.key
+        if key not in self._names:
             self.changed(instance)
-        return name in self._names.get(place, {}).get(kind, ())
+        return name in self._names.get(key, {}).get(kind, ())
 
     async def known(self, children: Sequence[Child], timeout: float) -> None:
         caller = PRESENT_CALLER.get()
@@ -72,7 +72,7 @@ class CallerCatalogues:
 
     def changed(self, instance: Child) -> None:
         """The instance of a principal has been listed anew."""
-        principal, catalogue = place_of(instance), instance.catalogue
+        principal, catalogue = name_of(instance), instance.catalogue
         if catalogue is None or not instance.is_listed:
             return
         found = self._of.setdefault(principal, {})

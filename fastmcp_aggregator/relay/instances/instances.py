@@ -2,11 +2,11 @@
 
 - A server that has one for each client session (`isolation/decision.py`) has it started when it is first used and
   closed with the session, so that clients share no state and every message has one caller. A modern client has no
-  session over HTTP: what it has authenticated as takes its place, and the instance is closed when it has not been used
+  session over HTTP: its principal stands for one, and the instance is closed when it has not been used
   for a while; a client that has not authenticated gets one for each request.
-- One that has one for each folder has it shared by the clients at one place (`places.py`). Such an instance is told the
-  roots that it was made for, and no others; it is closed when none of its clients is left. A client whose roots change
-  is at another place from its next request on. One whose place is unknown has an instance for its session.
+- One that has one for each folder has it shared by the clients of one workspace (`workspaces.py`). Such an instance is
+  told the roots that it was made for, and no others; it is closed when its clients are gone. A client whose roots
+  change is in another workspace from its next request on. One whose workspace is unknown has one for its session.
 - A server that speaks both eras asks legacy clients in ways that a modern connection has no room for. For legacy
   clients that can be asked it has one more, held in their era; other clients lose nothing. The other way round, what
   a server does for legacy clients only in a task (SEP-2663) needs a modern connection.
@@ -50,7 +50,7 @@ from fastmcp_aggregator.isolation.decision import Shown
 from fastmcp_aggregator.isolation.folder import depends_on_folder, in_folder
 from fastmcp_aggregator.protocol.json_rpc import Params
 from fastmcp_aggregator.relay.instances.open_tasks import OpenTasks
-from fastmcp_aggregator.relay.instances.places import Place, Places
+from fastmcp_aggregator.relay.instances.workspaces import Workspace, Workspaces
 from fastmcp_aggregator.settings.options import ChildOptions
 
 _LEGACY, _MODERN = "legacy", "modern"
@@ -58,7 +58,7 @@ _NOT_IN_GROUP = "the group does not have it any more"
 
 
 class InstanceEvents(Protocol):
-    """What instances report. Never blocks."""
+    """The events that instances report. Never blocks."""
 
     def client_joined(self) -> None:
         """One that clients share has one more."""
@@ -70,11 +70,11 @@ class InstanceEvents(Protocol):
         """A child lists something else to one principal alone."""
 
     def is_subscribed(self, instance: Child) -> bool:
-        """Whether somebody has subscribed to a resource of it."""
+        """True if somebody has subscribed to a resource of it."""
         ...
 
     def is_shown(self, child: Child, session: Hashable) -> bool:
-        """Whether a session may use a server, as far as it has one view."""
+        """True if a session may use a server, as far as it has one view."""
         ...
 
 
@@ -85,19 +85,19 @@ class Instances:
         self._supervisor = supervisor
         self._events = events
         self._limit = limit
-        self.places = Places(self._left, events.client_joined)
+        self.workspaces = Workspaces(self._left, events.client_joined)
         self.tasks = OpenTasks()
         self._of: dict[Child, dict[Hashable, Child]] = {}
         self._idle: dict[Child, float] = {}
         """Seconds without a request after which an instance is closed, for those that end so."""
         self._timers: dict[Child, asyncio.TimerHandle] = {}
-        """What closes those that are not used any more."""
+        """Timers that close unused instances."""
         self._shares: dict[Child, FairShare] = {}
         """The shares of holders in the instances of each child."""
         self._holders: dict[Child, tuple[FairShare, Holder, Principal]] = {}
-        """Whose share each instance takes, and its principal, until it is closed."""
+        """The holder and the principal of each instance, until it is closed."""
         self._given_up: set[tuple[Child, Hashable]] = set()
-        """The sessions and places whose clients have yet to be told that they have no instance of a child any more."""
+        """The sessions and workspaces whose clients have yet to be told that they have no instance any more."""
         self._serving: Counter[Child] = Counter()
         """How many requests each serves, from their beginning to their end here."""
         self._modern_only: WeakSet[ChildSession | Child] = WeakSet()
@@ -134,7 +134,7 @@ class Instances:
         return await self._in_legacy_era(child)
 
     def look_at_paths(self, child: Child, caller: Caller, params: Params) -> None:
-        """What all clients share runs in the folder of one of them: see whether this call needs its own client's."""
+        """See if this call needs its own client's instance: the shared one runs in the folder of one client."""
         is_shared = child.evidence.is_shared and not child.context.profile.is_single
         if not is_shared or caller.working_folder is None or "arguments" not in params:
             return
@@ -144,7 +144,7 @@ class Instances:
             child.evidence.show(Shown.RELATIVE_PATHS)
 
     def is_shared(self, child: Child, caller: Caller) -> bool:
-        """Whether the caller has no other instance than everybody."""
+        """True if the caller has no other instance than everybody."""
         if child.context.profile.is_single:
             return child.evidence.is_shared or not child.options.endpoint.access.is_per_caller
         return child.evidence.is_shared and not self._needs_legacy_era(child, caller)
@@ -153,8 +153,8 @@ class Instances:
         """All of them, each with the client sessions that it is for; None: for all clients of an era."""
         for child, of_child in self._of.items():
             for name, instance in of_child.items():
-                if isinstance(name, Place):
-                    yield instance, self.places.sessions_at(child.key, name)
+                if isinstance(name, Workspace):
+                    yield instance, self.workspaces.sessions_at(child.key, name)
                 else:
                     yield instance, None if name in (_LEGACY, _MODERN) else [name]
 
@@ -197,7 +197,7 @@ class Instances:
         return instance if instance.is_serving else None
 
     def _is_for_all(self, first: Child) -> bool:
-        """Whether the first instance may be asked for any caller."""
+        """True if the first instance may be asked for any caller."""
         if first.options.endpoint.access.is_per_caller:
             return False
         return first.evidence.is_shared or first.context.profile.is_single
@@ -209,7 +209,7 @@ class Instances:
 
     def drop(self, child: Child) -> None:
         """Close the instances of a child that is gone from the config."""
-        self.places.drop(child)
+        self.workspaces.drop(child)
         self.tasks.forget(child)
         for instance in list(self._of.pop(child, {}).values()):
             self._forget(instance)
@@ -228,45 +228,46 @@ class Instances:
 
     def _idle_time(self, instance: Child) -> float | None:
         """Seconds without a request after which it is closed; None: it ends with its session."""
-        place = place_of(instance)
-        if not isinstance(place, Place):
+        workspace = name_of(instance)
+        if not isinstance(workspace, Workspace):
             return self._idle.get(instance)
-        if self.places.sessions_at(instance.key, place):
+        if self.workspaces.sessions_at(instance.key, workspace):
             return None
         return instance.context.timings.session_idle if self._events.is_subscribed(instance) else 0.0
 
     def _needs_legacy_era(self, child: Child, caller: Caller) -> bool:
-        """Whether the child could ask the caller more if it spoke the caller's era, which it may."""
+        """True if the child could ask the caller more if it spoke the caller's era, which it may."""
         if caller.is_modern or child.options.era != "auto":
             return False
         era = child.era_asleep if child.session is None else child.session.era
         return era == _MODERN and (child.session or child) not in self._modern_only and caller.can_be_asked
 
     async def _own_of(self, child: Child, caller: Caller) -> Child:
-        """The instance of the caller's account, place or session."""
+        """The instance of the caller's account, workspace or session."""
         if child.options.endpoint.access.is_per_caller:
             return self._of_account(child, caller)
         if child.evidence.decision.isolation == "directory":
-            place = await self.places.of(child, caller, needs_legacy_era=self._needs_legacy_era(child, caller))
-            if place is not None:
-                return self._at(place, child, caller)
+            workspace = await self.workspaces.of(child, caller, needs_legacy_era=self._needs_legacy_era(child, caller))
+            if workspace is not None:
+                return self._at(workspace, child, caller)
         return self._isolated(child, caller)
 
-    def _at(self, place: Place, child: Child, caller: Caller) -> Child:
+    def _at(self, workspace: Workspace, child: Child, caller: Caller) -> Child:
         known = self._of.setdefault(child, {})
-        if place not in known:
-            self._tell_of(child, place)
-            roots = None if place.roots is None else place.roots.as_result()
-            self._begin_for(child, place, caller, ClientProfile.of_folder(roots, is_legacy=place.needs_legacy_era))
-        return known[place]
+        if workspace not in known:
+            self._tell_of(child, workspace)
+            roots = None if workspace.roots is None else workspace.roots.as_result()
+            profile = ClientProfile.of_folder(roots, is_legacy=workspace.needs_legacy_era)
+            self._begin_for(child, workspace, caller, profile)
+        return known[workspace]
 
     def _left(self) -> None:
-        """A client is no longer where it was: close the instances of empty places."""
+        """A client is no longer where it was: close the instances of empty workspaces."""
         for instance, sessions in list(self):
-            if isinstance(place_of(instance), Place) and not sessions:
+            if isinstance(name_of(instance), Workspace) and not sessions:
                 self.release(instance)
         for child, name in list(self._given_up):
-            if isinstance(name, Place) and not self.places.sessions_at(child.key, name):
+            if isinstance(name, Workspace) and not self.workspaces.sessions_at(child.key, name):
                 self._given_up.discard((child, name))
 
     def renew(self, child: Child, account: Hashable) -> None:
@@ -323,7 +324,7 @@ class Instances:
         return instance
 
     def _has_room(self, share: FairShare, caller: Caller) -> bool:
-        """Whether there is room for one more, also by closing what another has more of, and has no request at."""
+        """True if there is room for one more, also by closing an idle one of a holder that has more."""
         while not share.has_room(caller.holder):
             spare = self._spare(share, share.held(caller.holder) + 1)
             if spare is None:
@@ -346,12 +347,12 @@ class Instances:
         return -share.held(holder), is_kept, instance.calls.last_used
 
     def _is_busy(self, instance: Child) -> bool:
-        """Whether a request is in flight."""
+        """True if a request is in flight."""
         return bool(instance.calls.in_flight or self._serving[instance])
 
     def _give_up(self, instance: Child, taker: Principal) -> None:
         """Close it. Who would have kept it is told with the next call, and subscribers at once."""
-        name = place_of(instance)
+        name = name_of(instance)
         _, _, principal = self._holders[instance]
         if self._idle_time(instance) is None:
             self._given_up |= {(child, name) for child, of_child in self._of.items() if of_child.get(name) is instance}
@@ -407,7 +408,7 @@ class Instances:
             server or child.server,
             _options_for(child.options, era, name),
             replace(child.context, profile=profile),
-            place=(child.key, name),
+            instance_id=(child.key, name),
             evidence=child.evidence,
             holder=holder,
         )
@@ -418,7 +419,7 @@ class Instances:
     def _close_if_unused_since(self, instance: Child, last_used: float) -> None:
         self._timers.pop(instance, None)
         is_used = instance.calls.last_used != last_used or self._is_busy(instance)
-        is_kept = isinstance(place_of(instance), Place) and self._idle_time(instance) != 0.0
+        is_kept = isinstance(name_of(instance), Workspace) and self._idle_time(instance) != 0.0
         if is_used or is_kept or self._events.is_subscribed(instance):
             self.release(instance)
         else:
@@ -440,7 +441,7 @@ def _options_for(options: ChildOptions, era: str, name: Hashable) -> ChildOption
     return replace(options, era=era)
 
 
-def place_of(instance: Child) -> Hashable:
-    """The place, session or era that an instance is for."""
-    _, name = instance.place  # type: ignore[misc]
+def name_of(instance: Child) -> Hashable:
+    """The name of an instance among those of its child: the workspace, account, session or era that it is for."""
+    _, name = instance.instance_id  # type: ignore[misc]
     return name  # type: ignore[no-any-return, has-type]
