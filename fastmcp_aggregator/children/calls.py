@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import anyio
 from mcp.shared.exceptions import MCPError
@@ -26,7 +26,7 @@ from mcp.shared.exceptions import MCPError
 from fastmcp_aggregator.catalogue.snapshot import Catalogue, definition_of
 from fastmcp_aggregator.children.breaker import Breaker
 from fastmcp_aggregator.children.session.direct import DirectCaller, DirectRequest
-from fastmcp_aggregator.children.session.in_flight import ActivityDeadline, AnyCaller
+from fastmcp_aggregator.children.session.in_flight import AnyCaller
 from fastmcp_aggregator.children.session.session import ChildSession
 from fastmcp_aggregator.children.session.transport_failure import RemoteFailure
 from fastmcp_aggregator.children.timings import Timings
@@ -78,10 +78,6 @@ class AnyChild(Protocol):
         ...
 
 
-SendRequest = Callable[[ActivityDeadline], Awaitable[Result]]
-"""Sends a request within a deadline, or waits for one that was sent."""
-
-
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each call
 class StartedRequest:
     """A request that was sent directly, to this session, when the clock said `began`."""
@@ -105,8 +101,8 @@ class Calls:
         self._deadlines = options.deadlines.by_method
         self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
         self._places = FairShare(options.max_waiting_calls)
-        self._asking: dict[_ActivityDeadline, Holder] = {}
-        """The calls that wait for their clients' answers for as long as these take, and whose they are."""
+        self._asking: set[_Attempt] = set()
+        """The calls that wait for their clients' answers for as long as these take."""
         self._cut: ChildSession | None = None
         """The session of a process that reads nothing any more, which will be noticed in a moment."""
         self.breaker = Breaker(timings)
@@ -145,20 +141,37 @@ class Calls:
         caller: AnyCaller | None = None,
         holder: Holder = None,
         spent: float = 0.0,
+        started: StartedRequest | None = None,
     ) -> Result:
-        """Forward one request; returns its result unchanged. Without a caller, `holder` says whose share it takes. Of
-        its deadline so many seconds are `spent`.
+        """Send one request, or wait for the one that was `started`; its result unchanged. Without a caller, `holder`
+        says whose share it takes. Of its deadline so many seconds are `spent`.
 
         Raises:
             ChildServerError: the child is unavailable or busy, or was lost or timed out.
             MCPError: the child's own error.
         """
         holder = holder if caller is None else caller.holder
-        waited = spent if self._limiter.acquire_nowait(holder) else await self._acquire(method, holder, spent)
+        if started is None and not self._limiter.acquire_nowait(holder):
+            spent = await self._acquire(method, holder, spent)
+        limit, may_repeat = self._deadlines.get(method, self._deadline), method != TOOLS_CALL.name
+        age = 0.0 if started is None else self._clock() - started.began
         try:
-            return await self._ask(method, params, caller, waited)
-        except RemoteFailure as error:
-            return await self._after_failure(error, method, params, caller, waited)
+            while True:
+                session = self._child.session if started is None else started.session
+                if session is None or (started is None and (session is self._cut or session.lost.is_set())):
+                    session = await self._session_as_listed(method, params, caller)
+                if started is None and self.breaker.has_failures:
+                    self._require_closed_breaker()
+                try:
+                    async with _Attempt(self, session, method, holder, limit, waited=spent, age=age) as attempt:
+                        if started is not None and caller is not None:
+                            return await started.request.adopted(caller, attempt)
+                        return await session.request(method, params, caller, attempt)
+                except RemoteFailure as error:
+                    # What an expired session refuses is not executed: what only reads is sent once more.
+                    if error.failure.kind != "expired" or not may_repeat:
+                        raise self._explained(error) from None
+                started, age, may_repeat = None, 0.0, False
         finally:
             self.release(holder)
 
@@ -208,22 +221,6 @@ class Calls:
         started.request.cancel()
         self.breaker.abandoned()
         self.release(started.holder)
-
-    async def adopt(self, started: StartedRequest, params: Mapping[str, Any], caller: AnyCaller) -> Result:
-        """Wait for a request that was started, as `request` waits for one.
-
-        Raises:
-            ChildServerError: the child was lost or timed out.
-            MCPError: the child's own error.
-        """
-        adopted = partial(started.request.adopted, caller)
-        spent = self._clock() - started.began
-        try:
-            return await self._outcome(started.session, started.method, adopted, caller, spent=spent)
-        except RemoteFailure as error:
-            return await self._after_failure(error, started.method, params, caller, 0.0)
-        finally:
-            self.release(started.holder)
 
     async def session(self, caller: AnyCaller | None = None) -> ChildSession:
         """Wait for the child's first start, wake it, or trigger its next one; returns its session. The caller hears
@@ -308,29 +305,25 @@ class Calls:
 
     def _bound_those_that_ask(self, holder: Holder) -> None:
         """A call of this holder waits: those of others have a while left for their clients' answers."""
-        for deadline in [deadline for deadline, other in self._asking.items() if other != holder]:
-            del self._asking[deadline]
-            deadline.bound(self._timings.asking_bound)
+        for attempt in [attempt for attempt in self._asking if attempt.holder != holder]:
+            self._asking.discard(attempt)
+            attempt.bound(self._timings.asking_bound)
 
-    def _asks(self, holder: Holder, deadline: _ActivityDeadline) -> None:
+    def asks(self, attempt: _Attempt) -> None:
         """A call begins to wait for its client's answers."""
-        if self._limiter.has_waiting_besides(holder):
-            deadline.bound(self._timings.asking_bound)
+        if self._limiter.has_waiting_besides(attempt.holder):
+            attempt.bound(self._timings.asking_bound)
         else:
-            self._asking[deadline] = holder
+            self._asking.add(attempt)
 
-    async def _after_failure(
-        self, failed: RemoteFailure, method: str, params: Mapping[str, Any], caller: AnyCaller | None, waited: float
-    ) -> Result:
-        """Ask again what was not executed and only reads."""
-        if failed.failure.kind != "expired" or method == TOOLS_CALL.name:
-            raise self._explained(failed) from None
-        try:
-            return await self._ask(method, params, caller, waited)
-        except RemoteFailure as error:
-            raise self._explained(error) from None
+    async def _session_as_listed(
+        self, method: str, params: Mapping[str, Any], caller: AnyCaller | None
+    ) -> ChildSession:
+        """The session to send a request to that cannot be sent at once, if what it is for is still what was listed.
 
-    async def _ask(self, method: str, params: Mapping[str, Any], caller: AnyCaller | None, waited: float) -> Result:
+        Raises:
+            ChildServerError: there is none, or it is another component by now.
+        """
         if self._cut is not None and self._cut is self._child.session:
             await self._until_noticed(self._cut)
         session = self._child.session
@@ -339,78 +332,53 @@ class Calls:
             session = await self.session(caller)
             if listed is not None and definition_of(self._child.catalogue, method, params) != listed:
                 raise self._changed(method, params)
-        if self.breaker.has_failures and (seconds := self.breaker.wait(self._clock())) is not None:
-            raise self._breaker_open(seconds)
-        send = partial(session.request, method, params, caller)
-        return await self._outcome(session, method, send, caller, waited=waited)
+        return session
 
-    async def _outcome(
-        self,
-        session: ChildSession,
-        method: str,
-        send: SendRequest,
-        caller: AnyCaller | None,
-        *,
-        waited: float = 0.0,
-        spent: float = 0.0,
-    ) -> Result:
-        """The result of a request that has waited for its turn, and was then sent, for so many seconds."""
-        holder = None if caller is None else caller.holder
-        try:
-            return await self._within_deadline(session, method, send, holder, waited=waited, spent=spent)
-        except asyncio.CancelledError:
-            self.breaker.abandoned()
-            raise
-        except RemoteFailure:
-            if session.lost.is_set():
-                await self._until_noticed(session)
-            raise
-        except ConnectionError as error:
-            why = await self._child.explain(None)
-            lost = self._child.why_stopped
-            raise self._because(
-                lambda reason: f"{lost or reason} while it was answering {method}", why, error
-            ) from None
+    async def ended(self, attempt: _Attempt, error: BaseException | None, *, is_late: bool) -> None:
+        """Record what the outcome of a request tells of the child.
 
-    async def _within_deadline(
-        self, session: ChildSession, method: str, send: SendRequest, holder: Holder, *, waited: float, spent: float
-    ) -> Result:
-        """Raises: ConnectionError: the session ended while the child was asked."""
-        limit = self._deadlines.get(method, self._deadline)
-        with anyio.CancelScope() as scope:
-            deadline = _ActivityDeadline(
-                scope, limit, self.answered, partial(self._asks, holder), left=limit - waited - spent
-            )
-            try:
-                result = await send(deadline)
-            except RemoteFailure as error:
+        Raises:
+            ChildServerError: in place of the error: the deadline is over, or the session has ended.
+        """
+        self._asking.discard(attempt)
+        session, method = attempt.session, attempt.method
+        if is_late:
+            raise self._late(attempt) from None
+        match error:
+            case asyncio.CancelledError():
+                self.breaker.abandoned()
+            case RemoteFailure():
                 if error.failure.is_answer:
                     self.answered()
                 else:
                     self.failed()
-                raise
-            except MCPError as error:
-                if session.is_over(error):
+                if session.lost.is_set():
+                    await self._until_noticed(session)
+            case MCPError() | ConnectionError() if not isinstance(error, MCPError) or session.is_over(error):
+                if isinstance(error, MCPError):
                     self.failed()
-                    raise ConnectionError from error
+                why = await self._child.explain(None)
+                lost = self._child.why_stopped
+                raise self._because(
+                    lambda reason: f"{lost or reason} while it was answering {method}", why, error
+                ) from None
+            case None | MCPError():
                 self.answered()
-                raise
-            finally:
-                deadline.end()
-                self._asking.pop(deadline, None)
-            self.answered()
-            return result
-        if deadline.is_bound:
+
+    def _late(self, attempt: _Attempt) -> ChildServerError:
+        """Why a request was ended here; a child that had all the time for it counts as one that does not answer."""
+        method, limit, waited = attempt.method, attempt.limit, attempt.waited
+        if attempt.is_bound:
             self.breaker.abandoned()
             why = "its client did not answer a question, and calls of others wait"
-            raise ChildServerError(self._child.key, "runtime", f"{method} was ended: {why}")
+            return ChildServerError(self._child.key, "runtime", f"{method} was ended: {why}")
         self.unanswered += 1
         if waited and self._clock() - self.last_answer < limit:
-            self.breaker.abandoned()  # the child had less time for it than it may take
+            self.breaker.abandoned()
         else:
             self.failed()
         of_them = f", {waited:.1f} s of them before it was sent" if waited else ""
-        raise ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
+        return ChildServerError(self._child.key, "runtime", f"it did not answer {method} within {limit:g} s{of_them}")
 
     async def _until_noticed(self, session: ChildSession) -> None:
         """Wait, within a bound, until the supervision has noticed that the session is lost."""
@@ -425,6 +393,10 @@ class Calls:
         what = "tool" if method == TOOLS_CALL.name else "prompt"
         reason = f"its {what} {params['name']!r} is another one than was listed, so it was not called; list again"
         return ChildServerError(self._child.key, "runtime", reason)
+
+    def _require_closed_breaker(self) -> None:
+        if (seconds := self.breaker.wait(self._clock())) is not None:
+            raise self._breaker_open(seconds)
 
     def _breaker_open(self, seconds: float) -> ChildServerError:
         """A rejected call: the breaker is open for so long."""
@@ -481,39 +453,54 @@ class Calls:
         )
 
 
-class _ActivityDeadline:
-    """A deadline that activity of the child renews, and that is suspended while the child waits for its client.
+class _Attempt:
+    """One request on its way: its deadline, which the child's activity renews, and its outcome, which `Calls` is told.
 
-    Activity does not move its timer, which looks for itself when it goes off: there may be much of it.
+    The deadline is suspended while the child waits for its client. Activity does not move the timer, which looks for
+    itself when it goes off: there may be much of it.
     """
 
     def __init__(
         self,
-        scope: anyio.CancelScope,
+        calls: Calls,
+        session: ChildSession,
+        method: str,
+        holder: Holder,
         limit: float,
-        on_activity: Callable[[], None],
-        on_asking: Callable[[_ActivityDeadline], None],
         *,
-        left: float,
+        waited: float,
+        age: float,
     ) -> None:
-        """The scope is cancelled when `limit` seconds were without activity, of which so many are `left`. `on_asking`
-        is called with it when the child begins to wait for its client.
-        """
-        self._scope = scope
+        """It has `limit` seconds without activity, of which it has `waited` for so many, and was sent so long ago."""
+        self._calls = calls
+        self.session = session
+        self.method = method
+        self.holder = holder
+        self.waited = waited
+        self.limit = limit
+        self._scope = anyio.CancelScope()
         self._loop = asyncio.get_running_loop()
-        self._expires = self._loop.time() + left
+        self._expires = self._loop.time() + limit - waited - age
         self._timer = self._loop.call_at(self._expires, self._look)
-        self._limit = limit
-        self._on_activity = on_activity
-        self._on_asking = on_asking
         self._questions = 0
         self.is_bound = False
         """Whether the client has only so long to answer."""
 
+    async def __aenter__(self) -> Self:
+        self._scope.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        is_late = bool(self._scope.__exit__(kind, error, traceback))
+        await self._calls.ended(self, error, is_late=is_late)
+
     def touch(self) -> None:
-        self._on_activity()
+        self._calls.answered()
         if not self.is_bound:
-            self._expires = math.inf if self._questions else self._loop.time() + self._limit
+            self._expires = math.inf if self._questions else self._loop.time() + self.limit
 
     def waits_for_client(self, *, more: bool) -> None:
         begins = more and not self._questions
@@ -521,7 +508,7 @@ class _ActivityDeadline:
         self.is_bound = self.is_bound and self._questions > 0
         self.touch()
         if begins:
-            self._on_asking(self)
+            self._calls.asks(self)
 
     def bound(self, seconds: float) -> None:
         """The client has so long to answer from now on."""
@@ -531,12 +518,9 @@ class _ActivityDeadline:
             self._timer.cancel()
             self._look()
 
-    def end(self) -> None:
-        self._timer.cancel()
-
     def _look(self) -> None:
         now = self._loop.time()
         if self._expires <= now:
             self._scope.cancel()
         else:
-            self._timer = self._loop.call_at(min(self._expires, now + self._limit), self._look)
+            self._timer = self._loop.call_at(min(self._expires, now + self.limit), self._look)

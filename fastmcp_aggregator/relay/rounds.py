@@ -161,9 +161,7 @@ def send(child: Child, call: Call, params: Params, caller: AnyCaller) -> Awaitab
     """
     started, call.started = call.started, None
     told = forwarded(child, params, call.address)
-    if started is not None:
-        return child.calls.adopt(started, told, caller)
-    return child.calls.request(call.method, told, caller=caller, spent=call.spent)
+    return child.calls.request(call.method, told, caller=caller, spent=call.spent, started=started)
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:
