@@ -48,7 +48,8 @@ FLOORS = [
     ["oauth"],
     ["auth", "children"],
     # Between both sides.
-    ["callers", "routing"],
+    ["routing"],
+    ["callers"],
     ["replicas"],
     ["relay.instances"],
     ["policies", "relay"],

@@ -18,7 +18,11 @@ from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.calls import StartedRequest
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.extensions.tasks import TaskRef
-from fastmcp_aggregator.protocol.json_rpc import json_size
+from fastmcp_aggregator.protocol.json_rpc import Result, json_size
+from fastmcp_aggregator.routing.target import Target
+
+PENDING = "held-"
+"""How the `requestState` of a call begins that waits here for its client's answers; see `relay/pending_calls.py`."""
 
 
 class Denied(MCPError):
@@ -34,21 +38,19 @@ class Call:
     """One request: to be forwarded to a child, or, without one, served here."""
 
     caller: Caller
-    destination: Child | None
+    target: Target
     method: str
     """`tools/call`, `resources/read`, `prompts/get` or `completion/complete`, or another that policies look at."""
     params: Mapping[str, Any]
     """The parameters as the client sent them, with the public name."""
-    address: Mapping[str, Any]
-    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`; none may be named."""
     group: str = "default"
-    input_schema: Mapping[str, Any] | None = None
-    """A tool's input schema, as the child lists it."""
     began: float = field(default_factory=time.monotonic)
     spent: float = 0.0
     """Seconds of its deadline that it took to be let in at its server."""
     started: StartedRequest | None = None
     """The request to the child, if it was sent already, and is not awaited yet."""
+    answer: Result = field(init=False, repr=False)
+    """What came of it: there once it has ended without an error."""
     is_inner: bool = False
     """Whether FastMCP serves it, which takes no tasks."""
     task: TaskRef | None = None
@@ -59,22 +61,29 @@ class Call:
 
     @property
     def child(self) -> Child:
-        assert self.destination is not None
-        return self.destination
+        assert self.target.child is not None
+        return self.target.child
 
     @property
     def server(self) -> str:
         """The server key; empty: it is served here."""
-        return "" if self.destination is None else self.destination.key
+        return "" if self.target.child is None else self.target.child.key
 
     @property
     def name(self) -> str:
         """What the child calls it: a tool's or prompt's name, also of the tool that made a task, or a URI."""
         if self.task is not None:
             return self.task.tool
-        where = self.address.get("ref") or self.address
+        where = self.target.address.get("ref") or self.target.address
         name: str = where.get("name") or where.get("uri") or ""
         return name
+
+    @property
+    def continues(self) -> str | None:
+        """The `requestState` of the pending call that a modern client continues with this one, if it does."""
+        state = self.params.get("requestState")
+        is_ours = self.caller.is_modern and isinstance(state, str) and state.startswith(PENDING)
+        return state if is_ours else None
 
     @cached_property
     def request_bytes(self) -> int:

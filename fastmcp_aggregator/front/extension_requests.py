@@ -29,7 +29,7 @@ from fastmcp_aggregator.protocol.methods import DIRECTORY_READ, METHODS, Method,
 from fastmcp_aggregator.relay.pending_calls import missing_capability
 from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task, unknown_task
 from fastmcp_aggregator.relay.task_streams import Listened
-from fastmcp_aggregator.routing.addresses import publish_task, publishing_errors
+from fastmcp_aggregator.routing.addresses import publish_task
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.table import RouteTable, offered
 from fastmcp_aggregator.routing.target import Target
@@ -38,9 +38,10 @@ logger = logging.getLogger(__name__)
 
 _OF_ANOTHER = "the task belongs to another caller"
 
-ExtensionHandler = Callable[[Caller, Params], Awaitable[Result | None]]
+Answer = Call | Result | None
+AnswerRequest = Callable[[Caller, Params], Awaitable[Answer]]
+"""Makes a call of a request, or answers it; with None, FastMCP's chain does."""
 Serve = Callable[[Call], Awaitable[Result]]
-ForwardRequest = Callable[[Caller, Params, Target], Awaitable[Result]]
 
 
 class ExtensionRequests:
@@ -62,23 +63,23 @@ class ExtensionRequests:
         self._group_id = group_id
         self._is_own = is_own
 
-    def answers(self, serve: Serve, forward: ForwardRequest) -> dict[str, ExtensionHandler]:
-        """By method. `serve` serves a call, `forward` makes one of a request."""
-        self._serve, self._forward = serve, forward
-        by_recipient: Mapping[Recipient, Callable[[Caller, Params, Method], Awaitable[Result | None]]] = {
+    def answers(self, serve: Serve) -> dict[str, AnswerRequest]:
+        """By method; `serve` serves a call."""
+        self._serve = serve
+        by_recipient: Mapping[Recipient, Callable[[Caller, Params, Method], Awaitable[Answer]]] = {
             Recipient.TASK: self._ask_of_task,
             Recipient.CHILD: self._ask_by_address,
             Recipient.CHILDREN: self._list,
         }
 
-        def answer_to(row: Method) -> ExtensionHandler:
+        def answer_to(row: Method) -> AnswerRequest:
             return lambda caller, params: by_recipient[row.recipient](caller, params, row)
 
         return {name: answer_to(METHODS[name]) for name in extensions.OF_METHOD if METHODS[name].is_request}
 
     # Tasks.
 
-    async def _ask_of_task(self, caller: Caller, params: Params, row: Method) -> Result | None:
+    async def _ask_of_task(self, caller: Caller, params: Params, row: Method) -> Answer:
         require_tasks(caller)
         task_id = params.get("taskId")
         if not isinstance(task_id, str):
@@ -94,9 +95,8 @@ class ExtensionRequests:
             await self._guard.refuse(caller, params, {"name": ref.tool if ref else ""}, unknown_task, reason=reason)
         child, ref = found
         publish = self._directory.table.publisher(child)
-        call = Call(caller, child, row.name, params, {"taskId": ref.task}, self._group_id, task=ref)
-        with publishing_errors(publish):
-            return publish_task(await self._serve(call), publish)
+        target = Target(child, {"taskId": ref.task}, publish, publish_result=publish_task)
+        return Call(caller, target, row.name, params, self._group_id, task=ref)
 
     async def locate_task(self, caller: Caller, task_id: Any) -> tuple[Child, TaskRef] | None:
         """The child and the task of an id, if it is this caller's."""
@@ -119,7 +119,7 @@ class ExtensionRequests:
 
     # What servers list and have by address.
 
-    async def _list(self, caller: Caller, params: Params, row: Method) -> Result | None:
+    async def _list(self, caller: Caller, params: Params, row: Method) -> Answer:
         """One page of one server; the next begins where it ends. A server that cannot list is passed over."""
         await self._directory.ready()
         table = self._directory.table
@@ -134,7 +134,7 @@ class ExtensionRequests:
             address = {"cursor": cursor} if cursor is not None and child.key == server_key else {}
             target = Target(child, address, table.publisher(child), publish_result=_publisher(row))
             try:
-                page = await self._forward(caller, rest, target)
+                page = await self._serve(Call(caller, target, row.name, rest, self._group_id))
             except RejectedCall:
                 raise
             except (ChildServerError, MCPError) as error:
@@ -148,7 +148,7 @@ class ExtensionRequests:
                 return page if following is None else {**page, "nextCursor": _cursor(following.key, None)}
         return {key: [], **CacheHint().as_fields()}
 
-    async def _ask_by_address(self, caller: Caller, params: Params, row: Method) -> Result | None:
+    async def _ask_by_address(self, caller: Caller, params: Params, row: Method) -> Answer:
         uri = params.get("uri")
         if not isinstance(uri, str):
             raise errors.invalid_params("uri: must be a string")
@@ -162,7 +162,7 @@ class ExtensionRequests:
         child, original = found
         publish = self._directory.table.publisher(child)
         target = Target(child, {"uri": original}, publish, publish_result=_publisher(row))
-        return await self._forward(caller, params, target)
+        return Call(caller, target, row.name, params, self._group_id)
 
     def _without_prefix(self, uri: str, row: Method) -> tuple[Child, str] | None:
         """The child of an address that is not listed, where addresses do not tell: the only one that it can be."""

@@ -17,6 +17,7 @@ from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.policies.stack import Policies
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.routing.directory import Directory
+from fastmcp_aggregator.routing.target import Target
 
 _NOT_HERE = "there is nothing of this name in the group"
 _NOTHING: Params = {}
@@ -45,12 +46,11 @@ class Guard:
             MCPError: a policy rejected it, or as `work`.
         """
 
-        async def send(_: Call) -> Result:
+        call = Call(caller, Target(child, address), caller.method, params, self._group_id)
+        with await self._policies.stack.admit(call):
             result = await work()
-            return result if isinstance(result, dict) else {}
-
-        call = Call(caller, child, caller.method, params, address, self._group_id)
-        return await self._policies.stack.run(call, send)
+            call.answer = result if isinstance(result, dict) else {}
+        return call.answer
 
     async def refuse(
         self,

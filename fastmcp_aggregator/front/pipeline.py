@@ -17,7 +17,7 @@ FastMCP beside those of the children.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ from fastmcp_aggregator.catalogue.snapshot import SPECS, Kind
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError, StartupError
 from fastmcp_aggregator.front.client_messages import ClientMessages
-from fastmcp_aggregator.front.extension_requests import ExtensionRequests
+from fastmcp_aggregator.front.extension_requests import AnswerRequest, ExtensionRequests
 from fastmcp_aggregator.front.fast_path.call import FastCall
 from fastmcp_aggregator.front.fast_path.handover import cancel_call, leave_unanswered, taken_over_call
 from fastmcp_aggregator.front.fast_path.path import FastPath
@@ -49,7 +49,7 @@ from fastmcp_aggregator.front.wire import errors
 from fastmcp_aggregator.front.wire.shaping import for_legacy_client, for_modern_client
 from fastmcp_aggregator.library_internals import connection_of, make_span
 from fastmcp_aggregator.naming.rules import NameRule
-from fastmcp_aggregator.policies.stack import Admission, failure_of, outcome_of
+from fastmcp_aggregator.policies.stack import failure_of, outcome_of
 from fastmcp_aggregator.protocol import methods
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.relay.instances.caller_catalogues import site_of
@@ -97,7 +97,7 @@ class Pipeline:
         self.handshakes = handshakes
         self.fast_path = fast_path
         self.in_flight = fast_path.in_flight
-        self._answers: dict[str, Callable[[Caller, Params], Awaitable[Result | None]]] = {
+        self._answers: dict[str, AnswerRequest] = {
             **{spec.list_method: self._lister(kind) for kind, spec in SPECS.items()},
             methods.TOOLS_CALL.name: self._call_tool,
             methods.RESOURCES_READ.name: self._read_resource,
@@ -106,7 +106,7 @@ class Pipeline:
             methods.SUBSCRIBE.name: self._subscribe,
             methods.UNSUBSCRIBE.name: self._unsubscribe,
             methods.SET_LEVEL.name: self._set_level,
-            **extensions.answers(self.serve, self._forward),
+            **extensions.answers(self._traced),
         }
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -142,7 +142,8 @@ class Pipeline:
         PRESENT_CALLER.set(caller)
         try:
             with self.in_flight.track():
-                result = await (answer(caller, params) if fast is None else self._resume(fast, caller, params))
+                asked = await answer(caller, params) if fast is None else resumed(fast, caller, params)
+                result = await self._traced(asked, fast) if isinstance(asked, Call) else asked
         except ChildServerError as error:
             raise errors.unavailable(error, is_local=caller.is_local) from error
         except StartupError as error:
@@ -190,107 +191,70 @@ class Pipeline:
 
     # A call.
 
-    async def _resume(self, fast: FastCall, caller: Caller, params: Params) -> Result:
-        call = fast.resume()
-        if call is None:
-            leave_unanswered(caller.ctx)
-            raise MCPError(REQUEST_CANCELLED, "Request cancelled")
-        call.caller, call.params = caller, params
-        if fast.refusal is not None:
-            raise fast.take_refusal()
-        try:
-            return await self._published(fast.target, self.serve(call, fast.admission))
-        finally:
-            if call.started is not None:  # cancelled before anybody waited for it
-                call.child.calls.abandon(call.started)
-
-    async def serve(self, call: Call, admission: Admission | None = None) -> Result:
-        """Serve one call: policies, then the child or an instance of it, then its rounds of questions.
-
-        With an admission the policies have let it pass already. An unhandled exception is contained here: FastMCP would
-        tell its text.
-
-        Raises:
-            ChildServerError: the child cannot be asked, or was lost while it was asked.
-            MCPError: the child's own error, unchanged, or a policy's, or why the caller cannot be asked.
-        """
-        try:
-            if admission is not None:
-                return await admission.around(self._send)
-            stack = self._policies.stack
-            return await (stack.run(call, self._send) if stack.policies or stack.recorders else self._send(call))
-        except (MCPError, ChildServerError):
-            raise
-        except Exception as error:
-            raise errors.unexpected(error, f"{call.method} to the server {call.child.key!r}") from None
-        finally:
-            if call.caller.outbox is not None:
-                call.caller.close()
-
-    async def _send(self, call: Call) -> Result:
-        runtime = self._backend.runtime
-        child = call.destination
-        assert runtime is not None  # a route leads to a child of the present run
-        assert child is not None
-        if "requestState" in call.params and runtime.rounds.continues_pending(call):
-            result = await runtime.rounds.resume(call)
-        # A server at which callers have accounts is never shared (`isolation/decision.py`).
-        elif not child.evidence.is_shared and (site := site_of(child)) is not None:
-            result = await runtime.account_calls.call(call, site)
-        elif call.task is not None:
-            result = await runtime.tasks.ask(call, call.task)
-        elif call.started is not None or self._backend.profile.is_single:
-            result = await runtime.tasks.call(child, call)
-        else:
-            if not call.caller.is_remote:
-                runtime.instances.look_at_paths(child, call.caller, call.params)
-            async with runtime.instances.serving(child, call.caller) as instance:
-                result = await runtime.tasks.call(instance, call)
-        if call.caller.outbox is not None:
-            await call.caller.flush()
-        return result
-
-    async def call(
-        self, ctx: Context, child: Child, params: Params, address: Params, schema: Mapping[str, Any] | None = None
-    ) -> Result:
-        """Make a call of the request that FastMCP serves in `ctx`, and serve it; `schema` is a tool's.
+    async def call(self, ctx: Context, target: Target, params: Params) -> Result:
+        """Make a call of the request that FastMCP serves in `ctx`, and serve it.
 
         Raises:
             Exception: as `serve`.
         """
-        call = Call(Caller.of(ctx), child, ctx.method, params, address, self._group_id, schema, is_inner=True)
-        return await self.serve(call)
+        return await self.serve(Call(Caller.of(ctx), target, ctx.method, params, self._group_id, is_inner=True))
 
-    def _forward(self, caller: Caller, params: Params, target: Target) -> Awaitable[Result]:
-        """Make a call of a request, and serve it; the result for the client."""
-        call = Call(caller, target.child, caller.method, params, target.address, self._group_id, target.input_schema)
+    def _traced(self, call: Call, fast: FastCall | None = None) -> Awaitable[Result]:
+        """`serve` a call, inside of its request's span if spans are collected."""
         is_collecting = not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
-        if is_collecting and caller.ctx is not None:
-            return self._published(target, in_span(caller.ctx, lambda: described(call, self.serve(call))))
-        return self._published(target, self.serve(call))
+        if is_collecting and call.caller.ctx is not None:
+            return in_span(call.caller.ctx, lambda: described(call, self.serve(call, fast)))
+        return self.serve(call, fast)
 
-    async def _published(self, target: Target, served: Awaitable[Result]) -> Result:
-        """The result for the client, or the error, with the addresses that it can use."""
+    async def serve(self, call: Call, fast: FastCall | None = None) -> Result:
+        """Serve one call, from its policies to its result with public addresses. Of one that the fast path began,
+        policies and the request to the child are not repeated.
+
+        Raises:
+            ChildServerError: the child cannot be asked, or was lost while it was asked.
+            MCPError: the child's own error, or a policy's, or why the caller cannot be asked.
+        """
+        runtime, stack, caller, target = self._backend.runtime, self._policies.stack, call.caller, call.target
+        child, admission = target.child, None if fast is None else fast.admission
+        assert runtime is not None  # a route leads to a child of the present run
+        assert child is not None
         try:
-            return target.publish_result(await served, target.publish)
+            if admission is None and (stack.policies or stack.recorders):
+                admission = await stack.admit(call)
+            with admission or nullcontext():
+                site = None if child.evidence.is_shared or call.continues else site_of(child)
+                if site is not None:  # callers have accounts there: they log in first
+                    call.answer = await runtime.account_calls.ask(call, site)
+                else:
+                    async with runtime.tasks.serving(call) as instance:
+                        call.answer = await runtime.tasks.ask(instance, call)
+                if caller.outbox is not None:
+                    await caller.flush()
+            return target.publish_result(call.answer, target.publish)
         except MCPError as error:
-            published = published_error(error, target.publish)
-            try:
-                if published is error:
-                    raise
-                raise published from error
-            finally:
-                del published  # an error that its own traceback refers to is there until a garbage collection
+            raise published_error(error, target.publish) from None
+        except ChildServerError:
+            raise
+        except Exception as error:  # FastMCP would tell its text
+            raise errors.unexpected(error, f"{call.method} to the server {child.key!r}") from None
+        finally:
+            if caller.outbox is not None:
+                caller.close()
+            if call.started is not None:  # cancelled before anybody waited for it
+                child.calls.abandon(call.started)
 
     # The requests.
 
-    async def _call_tool(self, caller: Caller, params: Params) -> Result | None:
+    def _made(self, caller: Caller, params: Params, target: Target) -> Call:
+        return Call(caller, target, caller.method, params, self._group_id)
+
+    async def _call_tool(self, caller: Caller, params: Params) -> Call | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
         if name == CALL_TOOL and self._own.is_searching and (found := await self._found_tool(params)):
-            return await self._forward(caller, found[1], target_of_tool(found[0]))
+            return self._made(caller, found[1], target_of_tool(found[0]))
         route = await self._route(caller, params, Kind.TOOL, name)
-        return None if route is None else await self._forward(caller, params, target_of_tool(route))
+        return None if route is None else self._made(caller, params, target_of_tool(route))
 
     async def _found_tool(self, params: Params) -> tuple[Route, Params] | None:
         """The tool that a call by way of the search is of, and the call's parameters; None: FastMCP says what is wrong.
@@ -304,22 +268,22 @@ class Pipeline:
                 return None if route is None else (route, {**params, "name": name, "arguments": arguments})
         return None
 
-    async def _get_prompt(self, caller: Caller, params: Params) -> Result | None:
+    async def _get_prompt(self, caller: Caller, params: Params) -> Call | None:
         name = text_param(params, "name")
         require_object(params, "arguments")
         route = await self._route(caller, params, Kind.PROMPT, name)
-        return None if route is None else await self._forward(caller, params, target_of_prompt(route))
+        return None if route is None else self._made(caller, params, target_of_prompt(route))
 
-    async def _read_resource(self, caller: Caller, params: Params) -> Result | None:
+    async def _read_resource(self, caller: Caller, params: Params) -> Call | None:
         found = await self._locate(caller, params, text_param(params, "uri"))
         if found is None or not self._own.bypass_allowed:
             return None
         target = self._directory.table.of_resource(*found)
         if self._rewrites_app_pages and target.is_app_page:
             target = self._directory.table.of_page(*found, self._rule(caller))
-        return await self._forward(caller, params, target)
+        return self._made(caller, params, target)
 
-    async def _complete(self, caller: Caller, params: Params) -> Result | None:
+    async def _complete(self, caller: Caller, params: Params) -> Call | None:
         ref = params.get("ref")
         if not isinstance(ref, Mapping):
             raise errors.invalid_params("ref: must be an object")
@@ -329,7 +293,7 @@ class Pipeline:
         else:
             route = await self._route(caller, params, Kind.PROMPT, text_param(ref, "name"))
             target = None if route is None else target_of_completion(route, ref)
-        return None if target is None else await self._forward(caller, params, target)
+        return None if target is None else self._made(caller, params, target)
 
     async def _subscribe(self, caller: Caller, params: Params) -> Result | None:
         uri = text_param(params, "uri")
@@ -481,6 +445,22 @@ def require_readable(ctx: Context) -> None:
         from_json(to_json(ctx.params))
     except ValueError:
         raise errors.invalid_params("params: nested too deeply, or a text is not valid Unicode") from None
+
+
+def resumed(fast: FastCall, caller: Caller, params: Params) -> Call:
+    """The call that the fast path began, for the full path's caller.
+
+    Raises:
+        MCPError: it was cancelled or refused on the way.
+    """
+    call = fast.resume()
+    if call is None:
+        leave_unanswered(caller.ctx)
+        raise MCPError(REQUEST_CANCELLED, "Request cancelled")
+    if fast.refusal is not None:
+        raise fast.take_refusal()
+    call.caller, call.params = caller, params
+    return call
 
 
 async def described(call: Call, served: Awaitable[Result]) -> Result:

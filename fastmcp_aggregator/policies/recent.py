@@ -74,7 +74,7 @@ class RecentCalls(Policy):
         return time.monotonic() - self._began
 
     def after(self, call: Call, end: CallEnd) -> None:
-        if call.destination is None:
+        if call.target.child is None:
             return
         self.count += 1
         self._calls.append(
@@ -82,7 +82,7 @@ class RecentCalls(Policy):
                 call.caller.principal,
                 call.group,
                 call.method,
-                call.destination.key,
+                call.target.child.key,
                 _name(call)[:_NAME_LIMIT],
                 end.outcome,
                 end.code,
@@ -99,7 +99,7 @@ class RecentCalls(Policy):
 
 
 def _name(call: Call) -> str:
-    where = call.address.get("ref") or call.address
+    where = call.target.address.get("ref") or call.target.address
     if "name" in where:
         return str(where["name"])
     scheme, separator, _ = str(where.get("uri", "")).partition("://")
@@ -136,10 +136,10 @@ class History(Policy):
         self._minutes: dict[str, deque[Minute]] = {}
 
     def after(self, call: Call, end: CallEnd) -> None:
-        if call.destination is not None and end.outcome != "denied":
+        if call.target.child is not None and end.outcome != "denied":
             number, has_failed = int(self._clock() / 60), end.outcome in _FAILED
             index = bisect_left(_LONGEST, end.seconds)
-            for key in (call.destination.key, ""):
+            for key in (call.target.child.key, ""):
                 minutes = self._minutes.get(key)
                 minute = minutes[-1] if minutes and minutes[-1].number == number else self._begun(key, number)
                 minute.calls += 1

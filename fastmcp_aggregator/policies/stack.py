@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from mcp.shared.exceptions import MCPError
 
@@ -51,18 +51,18 @@ class PolicyStack:
         self.on_rejected: Callable[[Holder], None] = lambda holder: None
         """Told whose call was rejected."""
 
-    async def run(self, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
-        """The result of `send`, if every policy lets the call pass.
+    async def admit(self, call: Call) -> Admission:
+        """Let a call pass, if every policy does; inside of the admission they are told how it ends.
 
         Raises:
-            MCPError: a policy rejected it, or the child's own error.
-            ChildServerError: as `send`.
+            MCPError: a policy rejected it.
         """
         admission = Admission(call, self.recorders)
-        with admission.recording_failure(self.on_rejected):
-            for pending in self._admit(call, admission):
-                await pending
-        return await admission.around(send)
+        if self.policies:
+            with admission.recording_failure(self.on_rejected):
+                for pending in self._admit(call, admission):
+                    await pending
+        return admission
 
     def is_ready_for(self, call: Call) -> bool:
         """True if every policy would decide at once, in `admit_now`."""
@@ -94,7 +94,10 @@ class PolicyStack:
 
 
 class Admission:
-    """The policies that have let a call pass, to be told once how it ended; and then the recorders, by `record`."""
+    """The policies that have let a call pass, to be told once how it ended; and then the recorders, by `record`.
+
+    Inside of it the call is served.
+    """
 
     __slots__ = ("_call", "_end", "passed", "recorders")
 
@@ -104,15 +107,17 @@ class Admission:
         self._end: CallEnd | None = None
         self.passed: list[Policy] = []
 
-    async def around(self, send: Callable[[Call], Awaitable[Result]]) -> Result:
-        """The result of `send`, which the policies are told of. Raises Exception: as `send`."""
-        with self.recording_failure():
-            result = await send(self._call)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            self.failed(error)
+            return
         try:
-            self.ended(result)
+            self.ended(self._call.answer)
         finally:
             self.record()
-        return result
 
     def ended(self, result: Result, whole: Result | None = None) -> None:
         """The call has a result; `whole` is the same as it came, where it is not what the client gets."""
@@ -142,7 +147,7 @@ class Admission:
                     logger.exception("a call of %s was not recorded", self._call.method)
 
     @contextmanager
-    def recording_failure(self, on_rejected: Callable[[Holder], None] = lambda holder: None) -> Iterator[None]:
+    def recording_failure(self, on_rejected: Callable[[Holder], None]) -> Iterator[None]:
         """Tell the policies of what is raised here. Raises MCPError: in place of a rejection."""
         try:
             yield

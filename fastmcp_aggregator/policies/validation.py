@@ -49,8 +49,8 @@ class ArgumentValidation(Policy):
 
     def is_ready_for(self, call: Call) -> bool:
         """Unless the schema is yet to be prepared."""
-        is_decided = not _is_checked(call) or not isinstance(call.input_schema, Mapping)
-        return is_decided or self._known(call, call.input_schema or {}) is not None
+        is_decided = not _is_checked(call) or not isinstance(call.target.input_schema, Mapping)
+        return is_decided or self._known(call, call.target.input_schema or {}) is not None
 
     def before(self, call: Call) -> Awaitable[None] | None:
         """Check the arguments of a tool call.
@@ -60,11 +60,11 @@ class ArgumentValidation(Policy):
         """
         if not _is_checked(call):
             return None
-        if not isinstance(call.input_schema, Mapping):
+        if not isinstance(call.target.input_schema, Mapping):
             raise Rejected(INVALID_PARAMS, "Arguments cannot be checked: the tool has no input schema")
-        check = self._known(call, call.input_schema)
+        check = self._known(call, call.target.input_schema)
         if check is None:
-            return self._prepare(call, call.input_schema)
+            return self._prepare(call, call.target.input_schema)
         check.refuse_invalid(call)
         return None
 
@@ -98,7 +98,7 @@ class ArgumentValidation(Policy):
 
 def _is_checked(call: Call) -> bool:
     """Components of the app's own are checked by FastMCP."""
-    return call.method == TOOLS_CALL.name and call.destination is not None
+    return call.method == TOOLS_CALL.name and call.target.child is not None
 
 
 class _Check:

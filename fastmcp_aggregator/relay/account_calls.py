@@ -72,7 +72,7 @@ class AccountCalls:
         self._tasks = tasks
         self._catalogues = catalogues
 
-    async def call(self, call: Call, site: Site) -> Result:
+    async def ask(self, call: Call, site: Site) -> Result:
         """The result of a call, or what the person is to do first.
 
         Raises:
@@ -142,15 +142,13 @@ class AccountCalls:
         return False
 
     async def _proceed(self, call: Call) -> Result:
-        if call.task is not None:
-            return await self._tasks.ask(call, call.task)
-        async with self._instances.serving(call.child, call.caller) as child:
-            if call.child.stands_for_instances:
+        async with self._tasks.serving(call) as child:
+            if call.task is None and call.child.stands_for_instances:
                 if child.session is None:
                     await child.calls.session(call.caller)
                 if not self._is_listed(call, child):
                     return _after_login(call)
-            return await self._tasks.call(child, call)
+            return await self._tasks.ask(child, call)
 
     def _is_listed(self, call: Call, instance: Child) -> bool:
         """Whether the caller's own account sees what is called; it may have been named before there was one."""
@@ -247,7 +245,9 @@ async def _listed_to_all(call: Call) -> Result:
     """A page of what the hub's own account sees, asked for in nobody's name."""
     nobody = RemoteCaller(None, call.caller.capabilities)
     nobody.holder = call.caller.holder
-    return await call.child.calls.request(call.method, forwarded(call.child, call.params, call.address), caller=nobody)
+    return await call.child.calls.request(
+        call.method, forwarded(call.child, call.params, call.target.address), caller=nobody
+    )
 
 
 def _after_login(call: Call) -> Result:

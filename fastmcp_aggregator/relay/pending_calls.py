@@ -21,12 +21,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from fastmcp_aggregator.callers.call import Denied
+from fastmcp_aggregator.callers.call import PENDING, Denied
 from fastmcp_aggregator.callers.caller import Caller
 from fastmcp_aggregator.children.session.in_flight import AskedTooLate, OnProgress
 from fastmcp_aggregator.children.timings import Timings
@@ -36,7 +36,6 @@ from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
-_PREFIX = "held-"
 _MARK = "."
 """Between the replica that holds a call and what cannot be guessed."""
 _PAUSE = 0.001
@@ -260,7 +259,7 @@ class PendingCalls:
         if not self._places.try_acquire(call.holder):
             raise MCPError(INTERNAL_ERROR, "too many calls wait for their clients' answers already; try again")
         replica = self._replica()
-        state = f"{_PREFIX}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
+        state = f"{PENDING}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(self.timeout, self._expire, state)
         self._pending[state] = _Entry(call, identity, expiry)
         self._states[call.identity, call.request_id] = state
@@ -269,11 +268,11 @@ class PendingCalls:
             self._present.add(client)
         return state
 
-    def owner_replica(self, state: Any) -> str | None:
+    def owner_replica(self, state: str) -> str | None:
         """The other replica that holds the call of this `requestState`; None: no other does."""
-        if not is_ours(state) or state in self._pending:
+        if state in self._pending:
             return None
-        replica, mark, _ = state.removeprefix(_PREFIX).partition(_MARK)
+        replica, mark, _ = state.removeprefix(PENDING).partition(_MARK)
         return replica if mark and is_replica_id(replica) and replica != self._replica() else None
 
     def cancel(self, client: Hashable, request_id: str) -> None:
@@ -309,11 +308,6 @@ class PendingCalls:
         self._states.pop((entry.call.identity, entry.call.request_id), None)
         self._places.release(entry.call.holder)
         return entry.call
-
-
-def is_ours(state: Any) -> TypeGuard[str]:
-    """Whether a `requestState` is of a pending call of ours, and not of a modern child."""
-    return isinstance(state, str) and state.startswith(_PREFIX)
 
 
 def call_is_over() -> MCPError:

@@ -38,7 +38,7 @@ from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
 from fastmcp_aggregator.relay.child_log_levels import ChildLogLevels
 from fastmcp_aggregator.relay.instances.instances import Instances
-from fastmcp_aggregator.relay.pending_calls import Notify, PendingCall, PendingCalls, call_is_over, is_ours
+from fastmcp_aggregator.relay.pending_calls import Notify, PendingCall, PendingCalls, call_is_over
 from fastmcp_aggregator.relay.remote_rounds import Round, continue_remotely, notify_replica, round_from, to_message
 from fastmcp_aggregator.replicas.peers import Message, OnMessage, Peers
 
@@ -78,34 +78,41 @@ class Rounds:
             ChildServerError: the child cannot be asked, or was lost while it was asked.
             MCPError: the child's own error, unchanged, or why the caller cannot be asked what the child needs.
         """
-        caller = call.caller
-        if not caller.is_modern:
-            return await self._for_legacy_caller(child, call)
-        if child.session is not None and child.session.era == "modern":
-            return await send(child, call, call.params, caller)
-        if LOG_LEVEL_META_KEY in (call.params.get("_meta") or ()) and caller.log_level is not None:
-            await self._log_levels.ensure(child, caller.log_level)
-        _input_responses(call.params)
-        if call.params.get("requestState") is not None and child.session is not None:
-            raise call_is_over()  # a legacy child has no states of its own
-        pending = PendingCall(caller, partial(self._send_pending, child, call))
-        return await self._pending.round(pending, partial(_identity, call))
+        caller, params = call.caller, call.params
+        if "requestState" in params and (state := call.continues) is not None:
+            return await self._resume(call, state)
+        if caller.is_modern and (child.session is None or child.session.era == "legacy"):
+            if LOG_LEVEL_META_KEY in (params.get("_meta") or ()) and caller.log_level is not None:
+                await self._log_levels.ensure(child, caller.log_level)
+            _input_responses(params)
+            if params.get("requestState") is not None and child.session is not None:
+                raise call_is_over()  # a legacy child has no states of its own
+            pending = PendingCall(caller, partial(self._send_pending, child, call))
+            return await self._pending.round(pending, partial(_identity, call))
+        for _ in range(_ROUNDS):
+            result = await send(child, call, params, caller)
+            if caller.is_modern or result.get("resultType") != "input_required":
+                return result
+            params = {name: value for name, value in params.items() if name not in RETRY_PARAMS}
+            if result.get("requestState") is not None:
+                params["requestState"] = result["requestState"]
+            questions = result.get("inputRequests")
+            if isinstance(questions, Mapping) and questions:
+                params["inputResponses"] = await answers_to(caller, questions)
+            else:
+                await asyncio.sleep(_RETRY_PAUSE)
+        raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
 
-    def continues_pending(self, call: Call) -> bool:
-        """Whether a modern client continues a pending call with this one, here or at another replica."""
-        return call.caller.is_modern and is_ours(call.params.get("requestState"))
-
-    async def resume(self, call: Call) -> Result:
-        """Continue the pending call, on the instance where it began.
+    async def _resume(self, call: Call, state: str) -> Result:
+        """Continue the pending call of this state, on the instance where it began.
 
         Raises:
             MCPError: the call is over, or is not this caller's.
         """
-        state, caller = call.params["requestState"], call.caller
-        round_ = Round(state, *_identity(call), _input_responses(call.params))
+        round_, notify = Round(state, *_identity(call), _input_responses(call.params)), call.caller.notify
         if replica := self._pending.owner_replica(state):
-            return await continue_remotely(self._peers, replica, round_, caller.notify)
-        return await self._resumed(round_, caller.notify, caller.request_id)
+            return await continue_remotely(self._peers, replica, round_, notify)
+        return await self._resumed(round_, notify, call.caller.request_id)
 
     def cancel(self, caller: Caller, request_id: str) -> None:
         """A modern client cancels a request; a call that waits for it to come back after that one is given up."""
@@ -131,25 +138,8 @@ class Rounds:
             with call.caller.while_let_in(partial(self._pending.end, pending)):
                 return await send(child, call, call.params, pending)
         finally:
-            if child is not call.destination:
+            if child is not call.target.child:
                 self._instances.release(child)
-
-    async def _for_legacy_caller(self, child: Child, call: Call) -> Result:
-        """Ask the child, and the caller whatever the child wants to know first."""
-        params = call.params
-        for _ in range(_ROUNDS):
-            result = await send(child, call, params, call.caller)
-            if result.get("resultType") != "input_required":
-                return result
-            params = {name: value for name, value in params.items() if name not in RETRY_PARAMS}
-            if result.get("requestState") is not None:
-                params["requestState"] = result["requestState"]
-            questions = result.get("inputRequests")
-            if isinstance(questions, Mapping) and questions:
-                params["inputResponses"] = await answers_to(call.caller, questions)
-            else:
-                await asyncio.sleep(_RETRY_PAUSE)
-        raise MCPError(INTERNAL_ERROR, f"server {child.key!r} asked for input {_ROUNDS} times over one request")
 
 
 def send(child: Child, call: Call, params: Params, caller: AnyCaller) -> Awaitable[Result]:
@@ -160,7 +150,7 @@ def send(child: Child, call: Call, params: Params, caller: AnyCaller) -> Awaitab
         MCPError: the child's own error, unchanged.
     """
     started, call.started = call.started, None
-    told = forwarded(child, params, call.address)
+    told = forwarded(child, params, call.target.address)
     return child.calls.request(call.method, told, caller=caller, spent=call.spent, started=started)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import TASKS_CANCEL, TASKS_GET
 from fastmcp_aggregator.relay.instances.instances import Instances
 from fastmcp_aggregator.relay.remote_rounds import notify_replica, to_message
-from fastmcp_aggregator.relay.remote_tasks import RemoteCaller, RemoteTasks, question_from
+from fastmcp_aggregator.relay.remote_tasks import RemoteCaller, RemoteTasks, TaskRequest, question_from
 from fastmcp_aggregator.relay.rounds import Rounds, forwarded
 from fastmcp_aggregator.relay.task_ids import TaskIds, lost_task
 from fastmcp_aggregator.relay.task_polling import Polling
@@ -68,13 +68,36 @@ class Tasks:
         self._remote = remote
         self._cancelling: set[asyncio.Task[None]] = set()
 
-    async def call(self, child: Child, call: Call) -> Result:
+    def serving(self, call: Call) -> AbstractAsyncContextManager[Child]:
+        """The child, or the instance of it, that is to answer a call; released afterwards.
+
+        What was started, or is pending, goes on where it is; a task is asked of the server that has made it.
+
+        Raises:
+            ChildServerError: there are too many instances.
+            MCPError: the server is gone, and its task with it.
+        """
+        child, caller, ref = call.target.child, call.caller, call.task
+        assert child is not None
+        if ref is not None:
+            return nullcontext(child) if self._remote.has(ref.replica) else self._server_of(ref, caller)
+        is_pending = "requestState" in call.params and call.continues
+        is_of_one = child.context.profile.is_single and child.evidence.is_shared
+        if call.started is not None or is_pending or is_of_one:
+            return nullcontext(child)
+        if not caller.is_remote:
+            self._instances.look_at_paths(child, caller, call.params)
+        return self._instances.serving(child, caller)
+
+    async def ask(self, child: Child, call: Call) -> Result:
         """Have a call answered by a child, or an instance of it: with its result, a task, or what it asks first.
 
         Raises:
             ChildServerError: the child cannot be asked, or was lost while it was asked.
             MCPError: the child's own error, or why the caller cannot be asked what the child needs.
         """
+        if call.task is not None:
+            return await self._of_task(child, call, call.task)
         is_polled = call.is_inner or not call.caller.is_modern
         if call.is_inner:
             call.caller.take_tasks(False)
@@ -94,15 +117,10 @@ class Tasks:
             return await self._polled(child, call, result)
         return {**result, "taskId": self._ids.public(self._made(child, call, result), call.caller.account)}
 
-    async def ask(self, call: Call, ref: TaskRef) -> Result:
-        """What a client asks of a task, answered by its server.
-
-        Raises:
-            ChildServerError: the server cannot be asked.
-            MCPError: the server's own error, or the server is gone.
-        """
+    async def _of_task(self, child: Child, call: Call, ref: TaskRef) -> Result:
+        """What a client asks of a task, answered by its server."""
         try:
-            result = await self._asked(call, ref)
+            result = await self._asked(child, call, ref)
         except MCPError as error:
             # The message of a server may have its own id of the task, which tells the client nothing.
             is_unmistakable = len(ref.task) >= _UNMISTAKABLE
@@ -125,7 +143,7 @@ class Tasks:
         """Answer `ask` for a client that has come to another replica; see `Peers`."""
         question = question_from(message)
         if question.method:
-            return await to_message(self._ask_here(question.refs[0], question.method, question.params, question.caller))
+            return await to_message(self._asked_by_replica(question))
         await self._listen_here(question.refs, question.caller, partial(notify_replica, say))
         return {}
 
@@ -156,7 +174,7 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._cancelling, return_exceptions=True)
 
-    async def _asked(self, call: Call, ref: TaskRef) -> Result:
+    async def _asked(self, child: Child, call: Call, ref: TaskRef) -> Result:
         if self._remote.has(ref.replica):
             try:
                 return await self._remote.ask(ref, call)
@@ -164,15 +182,17 @@ class Tasks:
                 if ref.instance:
                     raise lost_task(ref) from None
                 # Its process is gone; but where the server keeps its tasks elsewhere, ours knows it.
-        return await self._ask_here(ref, call.method, call.params, call.caller)
+        return await self._ask_here(child, ref, call.method, call.params, call.caller)
 
-    async def _ask_here(self, ref: TaskRef, method: str, params: Params, caller: AnyCaller) -> Result:
-        async with self._server_of(ref, caller) as child:
-            told = forwarded(child, params, {"taskId": ref.task})
-            result = await child.calls.request(method, told, caller=caller)
-            if method == TASKS_GET.name and not has_accounts(child):
-                self._instances.tasks.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
-            return result
+    async def _asked_by_replica(self, question: TaskRequest) -> Result:
+        async with self._server_of(question.refs[0], question.caller) as child:
+            return await self._ask_here(child, question.refs[0], question.method, question.params, question.caller)
+
+    async def _ask_here(self, child: Child, ref: TaskRef, method: str, params: Params, caller: AnyCaller) -> Result:
+        result = await child.calls.request(method, forwarded(child, params, {"taskId": ref.task}), caller=caller)
+        if method == TASKS_GET.name and not has_accounts(child):
+            self._instances.tasks.hold(child, ref.task, result.get("ttlMs"), over=is_over(result))
+        return result
 
     def _made(self, child: Child, call: Call, result: Result) -> TaskRef:
         if has_accounts(child):  # any connection with the task's account can ask for it, also one to come

@@ -20,9 +20,10 @@ def as_it_came(result: Result, publish: Publish) -> Result:
 class Target:
     """The destination of one request."""
 
-    child: Child
+    child: Child | None
+    """None: it is served here."""
     address: Params
-    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`."""
+    """The parameters that name the component as the child calls it: `name`, `uri` or `ref`; none may be named."""
     publish: Publish = None
     input_schema: Mapping[str, Any] | None = None
     """A tool's input schema, as the child lists it."""

@@ -17,8 +17,8 @@ import fastmcp_aggregator
 from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.children.session.direct import PipeRequests
 from fastmcp_aggregator.front.fast_path import http, path
-from fastmcp_aggregator.front.pipeline import Pipeline
 from fastmcp_aggregator.policies.metrics import Metrics
+from fastmcp_aggregator.relay.tasks import Tasks
 from fastmcp_aggregator.status.path_counts import PathCounts
 
 pytestmark = [pytest.mark.usefixtures("nothing_takes_long"), pytest.mark.parametrize("modern", [False, True])]
@@ -236,7 +236,7 @@ async def test_a_call_whose_client_leaves_while_it_is_resumed_ends_at_the_child(
     scripts = scripted(app)
     async with app, connected(app, modern=modern) as client:
         await client.call("a:echo")
-        monkeypatch.setattr(Pipeline, "_send", cancelled)
+        monkeypatch.setattr(Tasks, "ask", cancelled)
         script = [{"progress": [1]}, {"wait": "gate"}]
         params = {"name": "a:play", "arguments": {"script": script}, "_meta": {"progressToken": 1}}
         client.begin("tools/call", params)

@@ -68,7 +68,7 @@ async def test_a_call_counts_for_its_server_its_tool_and_what_came_of_it(
 ) -> None:
     metrics = Metrics()
     call = doubles.call(Principal(), "default", method, "git", name, {"a": 1})
-    await PolicyStack([metrics]).run(call, lambda _: answered(result))
+    await doubles.run(PolicyStack([metrics]), call, lambda _: answered(result))
     assert await value(metrics, "calls_total", server="git", method=method, tool=tool, outcome=outcome) == 1
     assert await value(metrics, "call_duration_seconds_count", server="git", tool=tool) == 1
     assert await value(metrics, "request_bytes_total", server="git") == len('{"a":1}')

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import call
+from support.doubles import call, run
 from support.harness import until
 
 from fastmcp_aggregator.access.principal import Principal
@@ -152,7 +152,7 @@ TOOL = {**USUAL, "method": "tools/call", "tool": "log"}
 async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fields: dict[str, Any]) -> None:
     entries = Entries()
     try:
-        await PolicyStack([Audit(entries)]).run(call, forward)
+        await run(PolicyStack([Audit(entries)]), call, forward)
     except (MCPError, ChildServerError):
         assert fields["outcome"] == "error"
     ((event, written),) = entries.all
@@ -164,7 +164,7 @@ async def test_each_call_has_an_entry(call: Call, forward: Callable[[], Any], fi
 async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason() -> None:
     entries = Entries()
     with pytest.raises(MCPError):
-        await PolicyStack([Audit(entries), Refusing()]).run(call_of(), lambda _: failed(AssertionError()))
+        await run(PolicyStack([Audit(entries), Refusing()]), call_of(), lambda _: failed(AssertionError()))
     ((_, written),) = entries.all
     assert (written["outcome"], written["error_code"], written["reason"]) == ("denied", -32003, "too many calls")
 
@@ -172,8 +172,8 @@ async def test_a_call_that_another_policy_refuses_has_an_entry_with_the_reason()
 async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_huge() -> None:
     entries = Entries()
     stack = PolicyStack([Audit(entries, with_arguments=True)])
-    await stack.run(call_of(arguments={"path": "a"}), lambda _: answered({}))
-    await stack.run(call_of(arguments={"path": "a" * 100_000}), lambda _: answered({}))
+    await run(stack, call_of(arguments={"path": "a"}), lambda _: answered({}))
+    await run(stack, call_of(arguments={"path": "a" * 100_000}), lambda _: answered({}))
     small, huge = (fields for _, fields in entries.all)
     assert small["arguments"] == {"path": "a"}
     assert "arguments_sha256" not in small
@@ -183,7 +183,7 @@ async def test_arguments_are_written_out_when_that_is_asked_for_unless_they_are_
 
 async def test_arguments_with_half_a_surrogate_pair_have_a_digest_too() -> None:
     entries = Entries()
-    await PolicyStack([Audit(entries)]).run(call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
+    await run(PolicyStack([Audit(entries)]), call_of(arguments={"path": "\ud83d"}), lambda _: answered({}))
     assert len(entries.all[0][1]["arguments_sha256"]) == 64
 
 
@@ -192,11 +192,11 @@ async def test_nothing_is_forwarded_while_it_could_not_be_recorded() -> None:
     entries.refusing = True
     stack = PolicyStack([Audit(entries)])
     with pytest.raises(MCPError, match="the audit log cannot be written") as caught:
-        await stack.run(call_of(), lambda _: failed(AssertionError("was forwarded")))
+        await run(stack, call_of(), lambda _: failed(AssertionError("was forwarded")))
     assert caught.value.error.code == -32000
     assert caught.value.error.data == {"retryIn": 1.0}
     entries.refusing = False
-    assert await stack.run(call_of(), lambda _: answered({"content": []})) == {"content": []}
+    assert await run(stack, call_of(), lambda _: answered({"content": []})) == {"content": []}
 
 
 @pytest.mark.parametrize(

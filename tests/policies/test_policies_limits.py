@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import Clock, call
+from support.doubles import Clock, call, run
 from support.redis_server import RedisServer, needs_redis
 from support.wire import PATIENCE, until
 
@@ -68,15 +68,15 @@ async def test_one_too_many_is_told_when_to_try_again_and_then_passes() -> None:
         return {}
 
     for _ in range(3):
-        await stack.run(call_of(), forward)
+        await run(stack, call_of(), forward)
     clock.now += 4
     with pytest.raises(MCPError) as caught:
-        await stack.run(call_of(), forward)
+        await run(stack, call_of(), forward)
     assert caught.value.error.code == -32029
     assert caught.value.error.message == "rate limit exceeded: 6 calls a minute, and 3 at once; try again in 6.0 s"
     assert caught.value.error.data == {"retryIn": 6.0}
     clock.now += caught.value.error.data["retryIn"]
-    assert await stack.run(call_of(), forward) == {}
+    assert await run(stack, call_of(), forward) == {}
 
 
 def test_only_calls_over_http_are_counted() -> None:
@@ -180,7 +180,7 @@ async def test_the_policy_awaits_what_redis_says(redis: RedisServer) -> None:
         forwarded.append(True)
         return {}
 
-    answers = await asyncio.gather(*(stack.run(call_of(), forward) for _ in range(8)), return_exceptions=True)
+    answers = await asyncio.gather(*(run(stack, call_of(), forward) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(answer, MCPError) for answer in answers) == 5
     assert len(forwarded) == 3
     await limits.close()

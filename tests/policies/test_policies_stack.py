@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import call
+from support.doubles import call, run
 
 from fastmcp_aggregator.access.principal import ANYONE, Principal
 from fastmcp_aggregator.callers.call import Call, json_size
@@ -73,7 +73,7 @@ async def test_policies_are_asked_from_the_outermost_and_told_from_the_innermost
     story: list[str] = []
     stack = PolicyStack([Witness("outer", story), Witness("inner", story)])
     result = {"content": []}
-    assert await stack.run(call_of(), answering(result)) is result
+    assert await run(stack, call_of(), answering(result)) is result
     assert story == ["outer before log", "inner before log", "inner after log: ok", "outer after log: ok"]
 
 
@@ -82,7 +82,7 @@ async def test_a_refusal_is_told_to_those_that_let_the_call_pass_and_nothing_is_
     refusal = Rejected(-32001, "not you", retry_in=1.23456, data={"limit": 3})
     stack = PolicyStack([Witness("outer", story), Witness("strict", story, refusal), Witness("inner", story)])
     with pytest.raises(MCPError) as caught:
-        await stack.run(call_of(), raising(AssertionError("was forwarded")))
+        await run(stack, call_of(), raising(AssertionError("was forwarded")))
     assert story == ["outer before log", "strict before log", "outer after log: denied"]
     assert caught.value.error.code == -32001
     assert caught.value.error.message == "not you"
@@ -96,7 +96,7 @@ async def test_a_policy_that_breaks_does_not_keep_the_others_from_being_told() -
 
     outer = Ends()
     with pytest.raises(ZeroDivisionError):
-        await PolicyStack([outer, Broken()]).run(call_of(), answering({}))
+        await run(PolicyStack([outer, Broken()]), call_of(), answering({}))
     assert [end.outcome for end in outer.all] == ["ok"]
 
 
@@ -120,7 +120,7 @@ async def test_policies_are_told_what_came_of_a_call(
     call = call_of()
     error: BaseException | None = None
     try:
-        await PolicyStack([ends]).run(call, forward)
+        await run(PolicyStack([ends]), call, forward)
     except BaseException as raised:
         error = raised
     (end,) = ends.all

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_no_value_is_echoed_and_what_is_told_is_bounded() -> None:
 def local_call() -> Call:
     """A call of a tool of the app's own, which FastMCP checks."""
     call = call_of({"lines": 0}, schema=None)
-    call.destination = None
+    call.target = replace(call.target, child=None)
     return call
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +17,9 @@ from fastmcp_aggregator.children.timings import DEFAULT_TIMINGS
 from fastmcp_aggregator.config import StdioServer
 from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.isolation.evidence import Evidence
+from fastmcp_aggregator.policies.stack import PolicyStack
+from fastmcp_aggregator.protocol.json_rpc import Result
+from fastmcp_aggregator.routing.target import Target
 from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.settings.options import ChildOptions
 
@@ -113,4 +116,11 @@ def call(
     )
     child: Any = SimpleNamespace(key=server)
     address = {"ref": ref} if ref is not None else {"uri" if method.startswith("resources/") else "name": name}
-    return Call(caller, child, method, params or {}, address, group, input_schema)
+    return Call(caller, Target(child, address, input_schema=input_schema), method, params or {}, group)
+
+
+async def run(stack: PolicyStack, call: Call, send: Callable[[Call], Awaitable[Result]]) -> Result:
+    """The result of `send`, inside of the policies of a stack."""
+    with await stack.admit(call):
+        call.answer = await send(call)
+    return call.answer

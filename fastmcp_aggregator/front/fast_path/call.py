@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.children.calls import StartedRequest
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.in_flight import AnyCaller, OnProgress
 from fastmcp_aggregator.children.session.parts import is_too_large
 from fastmcp_aggregator.concurrency.limiter import InFlightCounter
@@ -64,7 +65,7 @@ class FastCall:
     def __init__(
         self,
         call: Call,
-        target: Target,
+        child: Child,
         responder: Responder,
         in_flight: InFlightCounter,
         *,
@@ -79,10 +80,11 @@ class FastCall:
         self.account = call.caller.account
         self.holder = call.caller.holder
         self.wants_progress = call.caller.wants_progress
-        session = target.child.session
+        session = child.session
         is_told = session is not None and session.era == "modern"
         self.capabilities = call.caller.capabilities if is_told else None
-        self.target = target
+        self.child = child
+        self.target = call.target
         self.admission: Admission | None = None
         """The policies', if there are any."""
         self.refusal: MCPError | None = None
@@ -155,7 +157,7 @@ class FastCall:
             except Exception as error:
                 admission.record()
                 self.refusal = self.unexpected(error)
-        self.target.child.calls.complete(self.started)
+        self.child.calls.complete(self.started)
         self.started = None
         if self.refusal is not None:
             self.take_over("policy failed")
@@ -215,7 +217,7 @@ class FastCall:
         self.taken_over = self.taken_over or "abandoned"
         self._end()
         if self.started is not None:
-            self.target.child.calls.abandon(self.started)
+            self.child.calls.abandon(self.started)
         if self.admission is not None:
             try:
                 self.admission.failed(asyncio.CancelledError())

@@ -301,21 +301,20 @@ class FastPath:
         self._require_usual()
         caller = Caller(seen.connection, request.method, meta, request_id, is_modern=seen.is_modern, scope=seen.scope)
         target = (self._directory.shared or self._directory.table_of(caller.account)).target(request.method, params)
-        if target is None:
+        if target is None or (child := target.child) is None:
             raise Declined("unknown name")
         if target.is_app_page:
             raise Declined("app page")
         if seen.headers is not None and target.mirrors_headers:
             raise Declined("header parameters")
-        child = target.child
         self._require_shared(child, caller, params)
         stack = self._backend.policies.stack
         if stack.policies:
             _decode_all(params)
-        call = Call(caller, child, request.method, params, target.address, self._group_id, target.input_schema)
+        call = Call(caller, target, request.method, params, self._group_id)
         if stack.policies and not stack.is_ready_for(call):
             raise Declined("policy has to wait")
-        fast = FastCall(call, target, responder, self.in_flight, stamp=self._stamp, on_end=self._ended)
+        fast = FastCall(call, child, responder, self.in_flight, stamp=self._stamp, on_end=self._ended)
         refusal = None if child.calls.reserve(caller.holder) else self._refusal(child, caller)
         # From here on it is not declined any more.
         self.in_flight.begin()
@@ -348,7 +347,7 @@ class FastPath:
     def _reject(self, fast: FastCall, error: Exception, refusal: ChildServerError | None) -> None:
         """A call is not let pass by a policy, or is refused by its child's side, which then has no slot for it."""
         if refusal is None:
-            fast.target.child.calls.release(fast.holder)
+            fast.child.calls.release(fast.holder)
         if isinstance(error, ChildServerError):
             error = errors.unavailable(error, is_local=fast.call.caller.is_local)
         if isinstance(error, MCPError):

@@ -42,6 +42,7 @@ from fastmcp_aggregator.routing.addresses import (
 )
 from fastmcp_aggregator.routing.directory import Directory
 from fastmcp_aggregator.routing.route import Route
+from fastmcp_aggregator.routing.target import Target
 
 Forward = Callable[..., Awaitable[dict[str, Any]]]
 """`Pipeline.call`."""
@@ -77,7 +78,8 @@ class _OfChild(FastMCPBaseModel):
         asked = {**params, **rounds, "_meta": dict(request.meta or {})}
         try:
             schema = route.component.get("inputSchema") if method == TOOLS_CALL.name else None
-            return await self._forward(replace(ctx, method=method), route.child, asked, address, schema)
+            target = Target(route.child, address, input_schema=schema)
+            return await self._forward(replace(ctx, method=method), target, asked)
         except ChildServerError as error:
             if ctx.request is None:
                 raise
