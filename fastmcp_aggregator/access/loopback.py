@@ -45,7 +45,6 @@ def require_safe_origins(origins: Collection[str], *, has_auth: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine can reach the host."""
     if host == "localhost":
         return True
     try:

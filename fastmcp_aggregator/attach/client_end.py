@@ -20,7 +20,6 @@ class ClientEnd(Writer):
         self.stdin = stdin
         self.stdout = stdout
         self.has_left = False
-        """True once the client has closed our stdin."""
         self._lines = LineSplitter(LINE_LIMIT)
         self._was_blocking = False
         self._unblock()

@@ -87,7 +87,6 @@ class Caller:
         """The id that the client gave to the request; empty for a notification."""
         self.is_modern = is_modern
         self.is_remote = scope is not None
-        """True if it came over HTTP."""
         self.scope: Mapping[str, Any] = scope or {}
         """The ASGI scope of its HTTP request; empty without one."""
         self.trace_id = trace_of(meta, self.scope)

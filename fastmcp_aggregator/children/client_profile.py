@@ -26,11 +26,9 @@ class ClientProfile:
         self.sole_client: AnyCaller | None = None
         """The only client, if it can be asked at any time."""
         self.is_single = False
-        """True if there is one client at most."""
         self.is_awaited = False
         """True until the only client has declared its capabilities."""
         self.is_nobody = False
-        """True if there will be no client."""
         self.is_of_folder = False
         """True if its clients work in one folder, or have the same roots."""
         self.roots: Mapping[str, Any] | None = None

@@ -66,7 +66,6 @@ class Offer:
 
     @property
     def is_listed(self) -> bool:
-        """True if it is shown to clients."""
         return self._is_listed and (self._latest is not None or self._of_earlier_run() is not None)
 
     @property

@@ -42,5 +42,4 @@ def is_task(result: Mapping[str, Any]) -> bool:
 
 
 def is_over(task: Mapping[str, Any]) -> bool:
-    """True if the task has ended."""
     return task.get("status") in OVER

@@ -71,7 +71,6 @@ class RotatingFile:
         self.open()
 
     def _is_there(self) -> bool:
-        """True if the open file still has that name."""
         try:
             return os.path.samestat(os.stat(self._path, follow_symlinks=False), os.fstat(self._descriptor))
         except OSError:

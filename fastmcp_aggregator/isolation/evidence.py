@@ -31,7 +31,6 @@ class Evidence:
         self.shown = frozenset(name for name in Shown if name in shown)
         self.decision = decide(server, options, self.shown)
         self.is_shared = self.decision.isolation == "shared"
-        """True if all clients have the same instance."""
 
     def show(self, what: Shown) -> None:
         """The server shows this. What follows from it counts from now on, and for later runs."""

@@ -44,7 +44,6 @@ class NameRule:
 
     @property
     def is_strict(self) -> bool:
-        """True if the client refuses some names."""
         return self.alphabet is not None or self.limit is not None
 
     def public_name(self, server_key: str, original_name: str) -> str:

@@ -196,7 +196,6 @@ class ToolRanking:
         return Ranked([number for number in numbers if number in near], fits=True)
 
     def _matches(self, wording: str, most_words: int) -> dict[int, _Match]:
-        """The match of each tool with a wording."""
         scores: defaultdict[int, float] = defaultdict(float)
         covered: defaultdict[int, float] = defaultdict(float)
         whole = 0.0

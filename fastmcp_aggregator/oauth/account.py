@@ -94,7 +94,6 @@ class Account(ABC):
 
     @property
     def _is_old(self) -> bool:
-        """True if the stored tokens may be newer by now."""
         return False
 
     async def _look(self) -> None:  # noqa: B027 - most keep nothing

@@ -111,7 +111,6 @@ class AuditLog:
 
     @property
     def is_failing(self) -> bool:
-        """True if the last write failed."""
         return self._is_failing
 
     @property

@@ -54,7 +54,6 @@ class Pins:
         return pin is None or pin.sha256 != pinned(component).sha256
 
     def are_instructions_blocked(self, server_key: str, text: str | None) -> bool:
-        """True if a server's instructions are to be left out."""
         found = pinned_instructions(text)
         return self._blocks and found is not None and found != self._of(server_key).instructions
 

@@ -73,7 +73,6 @@ encode_lines: Callable[[list[Any]], bytes] = msgspec.json.Encoder().encode_lines
 iterator each time.
 """
 encode_sorted: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
-"""Encode with sorted keys."""
 decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder().decode
 """Decode a part whole. Raises: Malformed."""
 read_id: Callable[[Raw], int | str] = msgspec.json.Decoder(int | str).decode

@@ -165,7 +165,6 @@ class Directory:
 
     @property
     def is_same_for_all(self) -> bool:
-        """True if all callers have the same table."""
         return not self._own
 
     def table_of(self, principal: Hashable) -> RouteTable:

@@ -416,7 +416,6 @@ def load_settings(file: str | Path | None = None, **overrides: Any) -> Aggregato
 
 
 def defaults_of_hub(settings: AggregatorSettings) -> dict[str, str]:
-    """The defaults of a hub of this user."""
     isolation = {} if "isolation" in settings.model_fields_set else {"isolation": "auto"}
     return isolation if settings.catalogue is not None else {**isolation, "catalogue": "on"}
 

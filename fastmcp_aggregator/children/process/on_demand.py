@@ -44,7 +44,6 @@ def stops_when_idle(
 
 
 def _announces_changes(catalogue: Catalogue) -> bool:
-    """True if it notifies of changes of its resources."""
     declared = catalogue.capabilities.get("resources")
     if not isinstance(declared, dict):
         return False

@@ -99,7 +99,6 @@ class ChildProcess(asyncio.SubprocessProtocol):
         self._on_end: Callable[[], None] = lambda: None
         self._on_oversized: OnOversized = lambda _head, _tail: None
         self.has_room = True
-        """True if its stdin takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._broken = False

@@ -451,7 +451,6 @@ class _TimeoutsByLength(dict[float, Timeouts]):
 
 
 def _is_result(answer: raw_json.AnswerLine) -> bool:
-    """True if there is a result, and nothing else."""
     return answer.method is UNSET and answer.error is UNSET
 
 

@@ -59,7 +59,6 @@ from fastmcp_aggregator.protocol.methods import CLIENT_REQUESTS, PROMPTS_GET, TO
 from fastmcp_aggregator.routing.directory import Directory
 
 JSON_METHODS = tuple(name for name, row in CLIENT_REQUESTS.items() if "modern" in row.eras)
-"""The methods of the JSON API."""
 _LONG = 256 * 1024
 """Bytes of a body that takes milliseconds to parse."""
 _LONGEST_WAIT = 1e9

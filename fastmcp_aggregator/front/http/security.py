@@ -363,7 +363,6 @@ def _headers_of(body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> list[tup
 
 
 def is_known(scope: Scope) -> bool:
-    """True if the sender of a request has authenticated."""
     return bool(getattr(scope.get("user"), "is_authenticated", False))
 
 

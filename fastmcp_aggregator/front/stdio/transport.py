@@ -129,7 +129,6 @@ class OutputPipe(asyncio.Protocol):
         self.on_gone: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
         self.has_room = True
-        """True if it takes more at once."""
         self._room = asyncio.Event()
         self._room.set()
         self._gone = asyncio.Event()

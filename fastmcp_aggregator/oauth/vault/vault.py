@@ -81,7 +81,6 @@ class Vault(ABC):
 
 
 def document_id_of(kind: str, name: str) -> str:
-    """The id of a document in the store."""
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{kind}-{digest[:40]}"
 

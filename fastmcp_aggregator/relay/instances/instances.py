@@ -347,7 +347,6 @@ class Instances:
         return -share.held(holder), is_kept, instance.calls.last_used
 
     def _is_busy(self, instance: Child) -> bool:
-        """True if a request is in flight."""
         return bool(instance.calls.in_flight or self._serving[instance])
 
     def _give_up(self, instance: Child, taker: Principal) -> None:

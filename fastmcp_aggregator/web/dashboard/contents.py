@@ -37,7 +37,6 @@ class Part:
         return Raw(encode([public for public, _ in self.listed.get(Kind.TOOL, ())]))
 
     def has_tools_of(self, other: Part) -> bool:
-        """True if its tools are those of another."""
         mine, others = self.listed.get(Kind.TOOL, []), other.listed.get(Kind.TOOL, [])
         return mine is others or [(name, route.component) for name, route in mine] == [
             (name, route.component) for name, route in others

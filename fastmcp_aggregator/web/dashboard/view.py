@@ -49,13 +49,11 @@ class Sources:
     withdrawn: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Tools that are out of service, by server key."""
     is_local: bool = False
-    """True if the viewer is on this machine."""
     notices: Mapping[str, Any] = field(default_factory=dict)
     """Notices for observers: `refused_files` and `expiring_keys`."""
 
     @property
     def sees_all(self) -> bool:
-        """True if nothing is left out."""
         return self.viewer.may_observe
 
 

@@ -124,7 +124,6 @@ class AnswerStream(EventLog):
         self._answer_bound = answer_bound
         self.is_answered = False
         self.is_over = False
-        """True once the work on the request is over."""
         self._carriers = 1
         self._left_at = math.inf
         self._turn = 0
