@@ -293,7 +293,7 @@ def counters(app: Aggregator, opened: Open) -> dict[str, int]:
         calls, session = child.calls, child.session
         of_child = {
             "slots": calls.in_flight + calls.waiting + len(calls._limiter.slots._held) + len(calls._limiter._waiting),
-            "places": calls._places.taken,
+            "queue": calls._queue.taken,
             "callers": 0 if session is None else len(session._requests._in_flight),
         }
         if session is not None:

@@ -50,9 +50,9 @@ class Call:
     started: StartedRequest | None = None
     """The request to the child, if it was sent already, and is not awaited yet."""
     answer: Result = field(init=False, repr=False)
-    """What came of it: there once it has ended without an error."""
+    """The result: set once it has ended without an error."""
     is_inner: bool = False
-    """Whether FastMCP serves it, which takes no tasks."""
+    """True if FastMCP serves it, which takes no tasks."""
     task: TaskRef | None = None
 
     @property
@@ -71,7 +71,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        """What the child calls it: a tool's or prompt's name, also of the tool that made a task, or a URI."""
+        """The child's name for it: a tool's or prompt's name, also of the tool that made a task, or a URI."""
         if self.task is not None:
             return self.task.tool
         where = self.target.address.get("ref") or self.target.address

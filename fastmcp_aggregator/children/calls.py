@@ -1,7 +1,7 @@
 """The requests to one child: a slot of its limiter, its session or why there is none, the deadline, the breaker.
 
 A request acquires a slot first, also to a child that is down, so that their number is bounded; the others queue, up to
-a bound, and their deadlines run. Callers take turns there, and none has all slots or all places of the queue, so that
+a bound, and their deadlines run. Callers take turns there, and none has all slots or all of the queue, so that
 nobody waits for the calls of another; see `concurrency/limiter.py`. A request to a child that waits for its next
 attempt triggers that attempt and waits for it, within a bound; one to a child that sleeps starts it, and waits for as
 long as it may take to start. If the component is another by then, the request is not sent: it was made for what was
@@ -43,7 +43,7 @@ class AnyChild(Protocol):
     key: str
     session: ChildSession | None
     settled: asyncio.Event
-    """Whether the first start has succeeded or failed, or it need not be started."""
+    """Set once the first start has succeeded or failed, or is not needed."""
     attempted: asyncio.Event
     is_waking: bool
     last_failure: ChildServerError | None
@@ -100,7 +100,7 @@ class Calls:
         self._deadline = options.deadlines.call
         self._deadlines = options.deadlines.by_method
         self._limiter = FairLimiter(options.max_concurrent_calls, has_reserve=False)
-        self._places = FairShare(options.max_waiting_calls)
+        self._queue = FairShare(options.max_waiting_calls)
         self._asking: set[_Attempt] = set()
         """The calls that wait for their clients' answers for as long as these take."""
         self._cut: ChildSession | None = None
@@ -130,7 +130,7 @@ class Calls:
 
     @property
     def largest_holder(self) -> Holder:
-        """Whose requests hold most slots."""
+        """The holder of the most slots."""
         return self._limiter.slots.largest()[0]
 
     async def request(
@@ -187,9 +187,9 @@ class Calls:
         seconds = self.breaker.remaining(now)
         if seconds is not None and not (has_slot and self.breaker.may_probe(now)):
             return self._breaker_open(seconds)
-        if has_slot or self._places.has_room(holder):
+        if has_slot or self._queue.has_room(holder):
             return None
-        self._places.refused += 1
+        self._queue.refused += 1
         return self._busy(self._load, "no more may wait")
 
     def start(
@@ -290,7 +290,7 @@ class Calls:
         if (refusal := self.refusal(holder)) is not None:
             raise refusal
         load = self._load
-        self._places.force_acquire(holder)
+        self._queue.force_acquire(holder)
         began, limit = self._clock(), self._deadlines.get(method, self._deadline)
         self._bound_those_that_ask(holder)
         try:
@@ -300,7 +300,7 @@ class Calls:
         except TimeoutError:
             raise self._busy(load, f"this one got no slot within {limit:g} s") from None
         finally:
-            self._places.release(holder)
+            self._queue.release(holder)
         return spent + self._clock() - began
 
     def _bound_those_that_ask(self, holder: Holder) -> None:
@@ -484,7 +484,7 @@ class _Attempt:
         self._timer = self._loop.call_at(self._expires, self._look)
         self._questions = 0
         self.is_bound = False
-        """Whether the client has only so long to answer."""
+        """True if the client's time to answer is limited."""
 
     async def __aenter__(self) -> Self:
         self._scope.__enter__()

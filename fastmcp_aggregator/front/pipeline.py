@@ -156,7 +156,7 @@ class Pipeline:
 
     @cached_property
     def _stamp(self) -> dict[str, Any]:
-        """What is said of this server in each result."""
+        """The description of this server in each result."""
         return self._server_info()
 
     async def _serve_locally(self, ctx: Context, call_next: CallNext, caller: Caller, params: Params) -> HandlerResult:
@@ -182,7 +182,7 @@ class Pipeline:
         return answer
 
     async def _leads_to_child(self, kind: Kind, name: str) -> bool:
-        """Whether a child is asked in the end, or would be if it were up."""
+        """True if a child is asked in the end, or would be if it were up."""
         try:
             found = await (self._directory.locate(name) if kind is Kind.RESOURCE else self._directory.route(kind, name))
         except ChildServerError:

@@ -132,7 +132,7 @@ class AccountCalls:
         return await self._proceed(call)
 
     async def _is_needed(self, call: Call, site: Site, principal: str) -> bool:
-        """Whether there are no tokens that can be used."""
+        """True if there are no usable tokens."""
         try:
             await _authorize(self._accounts.account(site.url, site.settings, principal), call)
         except HttpFailed as error:
@@ -151,14 +151,14 @@ class AccountCalls:
             return await self._tasks.ask(child, call)
 
     def _is_listed(self, call: Call, instance: Child) -> bool:
-        """Whether the caller's own account sees what is called; it may have been named before there was one."""
+        """True if the caller's own account sees the component; it may have been named before there was one."""
         kind = _NAMED.get(call.method)
         if kind is not None:
             return self._catalogues.has(instance, kind, call.name)
         return instance.catalogue is None or not instance.catalogue.withholds(call.name)
 
     def _asked_first(self, call: Call, login: Login) -> Result:
-        """What a modern client is to do before it calls again."""
+        """The request to a modern client for a login before it calls again."""
         self._require_askable(call, login)
         question = {"method": ELICIT.name, "params": self._question(login)}
         return {
@@ -251,7 +251,7 @@ async def _listed_to_all(call: Call) -> Result:
 
 
 def _after_login(call: Call) -> Result:
-    """What is said to a call of something that is not listed to the caller: it may have been to log in.
+    """The answer to a call of a component that is not listed to the caller, if the call was to log in.
 
     Raises:
         MCPError: it was not.

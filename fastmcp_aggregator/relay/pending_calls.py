@@ -52,7 +52,7 @@ _LONGEST_MISSED = 2000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a child has asked, and where its answer is awaited."""
+    """A child's question, and the future of its answer."""
 
     method: str
     params: Mapping[str, Any]
@@ -89,12 +89,12 @@ class PendingCall:
 
     @property
     def log_level(self) -> str | None:
-        """What the client wanted when the call began."""
+        """The client's log level when the call began."""
         return self._first.log_level
 
     @property
     def capabilities(self) -> client_capabilities.Capabilities:
-        """What the client declared when the call began."""
+        """The client's capabilities when the call began."""
         return self._first.capabilities
 
     @property
@@ -159,7 +159,7 @@ class PendingCall:
             await asyncio.sleep(_PAUSE)
 
     def questions(self) -> dict[str, Any]:
-        """What the child wants to know now: `inputRequests` by name."""
+        """The child's open questions: `inputRequests` by name."""
         return {
             name: {"method": question.method, **({"params": dict(question.params)} if question.params else {})}
             for name, question in self._questions.items()
@@ -217,7 +217,7 @@ class PendingCalls:
         """Keys of `_pending`, by client and the id of the request that they answered."""
         self._present: set[Hashable] = set()
         """The clients on pipes of which it is told here when they leave."""
-        self._places = FairShare(timings.pending_calls)
+        self._capacity = FairShare(timings.pending_calls)
         self._replica = replica
 
     async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
@@ -256,7 +256,7 @@ class PendingCalls:
 
     def _hold(self, call: PendingCall, identity: Identity) -> str:
         """Hold a call until its client is back; the `requestState` for the client."""
-        if not self._places.try_acquire(call.holder):
+        if not self._capacity.try_acquire(call.holder):
             raise MCPError(INTERNAL_ERROR, "too many calls wait for their clients' answers already; try again")
         replica = self._replica()
         state = f"{PENDING}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
@@ -306,7 +306,7 @@ class PendingCalls:
         entry = self._pending.pop(state)
         entry.expiry.cancel()
         self._states.pop((entry.call.identity, entry.call.request_id), None)
-        self._places.release(entry.call.holder)
+        self._capacity.release(entry.call.holder)
         return entry.call
 
 

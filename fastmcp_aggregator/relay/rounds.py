@@ -55,7 +55,7 @@ _CONNECTION_META = frozenset(
 """Request `_meta` that describes the caller's connection to us; the child's session has its own."""
 
 RETRY_PARAMS = ("inputResponses", "requestState")
-"""What a client adds to a request when it comes back with answers."""
+"""The parameters that a client adds to a request when it comes back with answers."""
 _ROUNDS = 10
 """How often a modern child may ask a legacy client before the call is given up, as in the SDKs' clients."""
 _RETRY_PAUSE = 0.1
@@ -155,7 +155,7 @@ def send(child: Child, call: Call, params: Params, caller: AnyCaller) -> Awaitab
 
 
 def forwarded(child: Child, params: Params, address: Mapping[str, Any]) -> dict[str, Any]:
-    """What a child is sent of a caller's parameters."""
+    """The parameters for a child, of a caller's."""
     told = {**params, **address}
     # The aggregator declares no tasks, and then this is to be ignored (2025-11-25, tasks): no client could ask for the
     # task that the child would make of it.

@@ -118,7 +118,7 @@ class Tasks:
         return {**result, "taskId": self._ids.public(self._made(child, call, result), call.caller.account)}
 
     async def _of_task(self, child: Child, call: Call, ref: TaskRef) -> Result:
-        """What a client asks of a task, answered by its server."""
+        """A client's request about a task, answered by its server."""
         try:
             result = await self._asked(child, call, ref)
         except MCPError as error:
@@ -247,12 +247,12 @@ class Tasks:
 
 
 def has_accounts(child: Child) -> bool:
-    """Whether each caller has an account of its own at a server."""
+    """True if each caller has an account of its own at a server."""
     return child.options.endpoint.access.is_per_caller
 
 
 def requires_tasks(error: MCPError) -> bool:
-    """Whether a server cannot serve a call for a client that takes no tasks."""
+    """True if a server cannot serve a call for a client that takes no tasks."""
     if error.error.code != MISSING_REQUIRED_CLIENT_CAPABILITY or not isinstance(error.error.data, Mapping):
         return False
     required = error.error.data.get("requiredCapabilities")

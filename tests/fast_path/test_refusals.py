@@ -115,7 +115,7 @@ async def refused_as_busy(client: str, audit: Path, *, is_fast: bool) -> Any:
         other.begin("tools/call", {"name": "a:hold"})
         await until(lambda: app.health()["a"].waiting == 1)
         told = await refusal(front, client)
-        usage = app._backend.runtime.children["a"].calls._places.usage()  # type: ignore[union-attr]
+        usage = app._backend.runtime.children["a"].calls._queue.usage()  # type: ignore[union-attr]
         counts = app._backend.path_counts
         await other.close()
     assert "no more may wait" in json.dumps(told)

@@ -205,7 +205,7 @@ def _show(
     else:
         put_lines([f"{change.path} has it already"])
     if client.is_of_project(change.path, this_machine()):
-        _warn_of_places(change.path, entry)
+        _warn_of_paths(change.path, entry)
     if unset:
         advice = (
             "Write NAME=VALUE lines into a file, and give it with --env-file FILE"
@@ -223,7 +223,7 @@ def _tell_what_comes_first(client: ClientConfig, path: Path) -> None:
         say(f"{client.label}: {client.before}")
 
 
-def _warn_of_places(path: Path, entry: Mapping[str, Any]) -> None:
+def _warn_of_paths(path: Path, entry: Mapping[str, Any]) -> None:
     """Warn that everybody who gets the project gets its file, too."""
     absolute = ", ".join(word for word in (entry["command"], *entry["args"]) if os.path.isabs(word))
     say(
