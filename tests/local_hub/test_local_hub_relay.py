@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from relay.test_relay_security import nonces_in, script
 from support.harness import config, running, talking, until
+from support.nonces import PROGRESS, NonceCaller, nonces_in
 from support.talking_server import talking_server
-from support.wire import EVERYTHING, META, Message, RawClient
+from support.wire import EVERYTHING, Message
 
 pytestmark = pytest.mark.process
 
@@ -34,7 +34,6 @@ CALLERS = 5
 AT_ONCE = 2
 """Calls of each caller."""
 CANCELLED = 0.05
-_PROGRESS = "notifications/progress"
 
 
 @pytest.fixture(autouse=True)
@@ -46,46 +45,21 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-class Caller:
+class Caller(NonceCaller):
     """A client that checks that all that it hears is its own."""
 
-    def __init__(self, client: RawClient, name: str, figures: Counter[str]) -> None:
-        self.client = client
-        self.name = name
-        self.figures = figures
-        client.on_question = self.answer
+    async def cancel(self, nonce: str, params: Message) -> None:
+        request_id, response = self.client.begin("tools/call", params)
+        await until(lambda: response.done() or any(nonces_in(m) == {nonce} for m in self.client.messages[-50:]))
+        if response.done() and response.result().get("result", {}).get("resultType") == "input_required":
+            # Too late. Whoever leaves it unanswered leaves the question of another call unanswered, where it is
+            # that one's: on a pipe to a legacy server nothing tells which of a client's calls asks.
+            await self.client.converse("tools/call", {**params, **self.client.answers(response.result()["result"])})
+        self.client.notify("notifications/cancelled", {"requestId": request_id})
 
-    def answer(self, method: str, params: Message) -> Message:
-        (nonce,) = nonces_in(params)
-        return {"result": {"action": "accept", "content": {"of": nonce, "by": self.name}}}
-
-    async def call(self, server: str, nonce: str, *, is_cancelled: bool) -> None:
-        began = len(self.client.messages)
-        meta = {"progressToken": f"token of {nonce}", f"{META}logLevel": "debug"}
-        params = {"name": f"{server}:play", "arguments": {"script": script(nonce)}, "_meta": meta}
-        if is_cancelled:
-            request_id, response = self.client.begin("tools/call", params)
-            await until(lambda: response.done() or any(nonces_in(m) == {nonce} for m in self.client.messages[-50:]))
-            if response.done() and response.result().get("result", {}).get("resultType") == "input_required":
-                # Too late. Whoever leaves it unanswered leaves the question of another call unanswered, where it is
-                # that one's: on a pipe to a legacy server nothing tells which of a client's calls asks.
-                await self.client.converse("tools/call", {**params, **self.client.answers(response.result()["result"])})
-            self.client.notify("notifications/cancelled", {"requestId": request_id})
-            self.figures["calls cancelled"] += 1
-            return
-        response_to_call = await self.client.converse("tools/call", params)
-        assert "result" in response_to_call, response_to_call
-        (answers,) = json.loads(response_to_call["result"]["content"][0]["text"])
-        if "error" in answers["q"]:
-            assert server.startswith("pipe"), "only there can it be unclear whom to ask"
-            self.figures["questions refused"] += 1
-        else:
-            assert answers["q"]["content"] == {"of": nonce, "by": self.name}
-            self.figures["questions answered"] += 1
-        since = self.client.messages[began:]
-        own = [m["params"] for m in since if m.get("method") == _PROGRESS and nonces_in(m) == {nonce}]
-        assert [params["progress"] for params in own] == [1, 2, 3]
-        self.figures["calls"] += 1
+    def check_told(self, server: str, nonce: str, own: list[Message]) -> None:
+        progress = [message["params"]["progress"] for message in own if message.get("method") == PROGRESS]
+        assert progress == [1, 2, 3]
 
     def check(self) -> None:
         """All nonces that came are this caller's."""

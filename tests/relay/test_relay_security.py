@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import random
-import re
 from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -20,9 +18,10 @@ from typing import Any
 
 from support.harness import config, talking, until
 from support.memory import build_aggregator
+from support.nonces import LOG, PROGRESS, NonceCaller, nonces_in
 from support.serving import served
 from support.talking_server import talking_server
-from support.wire import EVERYTHING, META, Message
+from support.wire import EVERYTHING, Message
 from support.wire_http import HttpClient
 
 CALLS = int(os.environ.get("RELAY_CALLS", "80"))
@@ -32,43 +31,20 @@ AT_ONCE = 2
 """Calls of each caller."""
 CANCELLED = 0.05
 """Part of the calls that their callers cancel."""
-_NONCE = re.compile(r"nonce-[\w-]+")
 _ISOLATED = "own-legacy"
 """The key of a server of which each session has an instance."""
-_LOG = "notifications/message"
-_PROGRESS = "notifications/progress"
-
-
-def nonces_in(message: Any) -> set[str]:
-    return set(_NONCE.findall(json.dumps(message)))
-
-
-def script(nonce: str) -> list[Message]:
-    """What the child does in one call."""
-    question = {"message": f"for {nonce}", "requestedSchema": {"type": "object", "properties": {}}}
-    return [
-        {"progress": [1, 3, nonce]},
-        {"say": _LOG, "params": {"level": "info", "logger": nonce, "data": {"nonce": nonce}}},
-        {"progress": [2, 3, nonce]},
-        {"ask": {"q": {"method": "elicitation/create", "params": question}}},
-        {"progress": [3, 3, nonce]},
-    ]
 
 
 @dataclass
-class Caller:
+class Caller(NonceCaller):
     """A client that checks, for each of its requests, whose messages come on the request's stream."""
 
     client: HttpClient
-    name: str
-    figures: Counter[str]
     nonces: dict[Any, str] = field(default_factory=dict)
     """By request id; a modern client's call takes several requests."""
-    servers: dict[str, str] = field(default_factory=dict)
-    """By nonce: which server was called."""
 
     def __post_init__(self) -> None:
-        self.client.on_question = self.answer
+        super().__post_init__()
         self._write = self.client.write
         self.client.write = self.write  # type: ignore[method-assign]
 
@@ -77,56 +53,25 @@ class Caller:
             (self.nonces[message["id"]],) = nonces_in(message)
         self._write(message)
 
-    def answer(self, method: str, params: Message) -> Message:
-        """The answer says whose question was answered, and by whom."""
-        (nonce,) = nonces_in(params)
-        return {"result": {"action": "accept", "content": {"of": nonce, "by": self.name}}}
-
-    async def call(self, server: str, nonce: str, *, is_cancelled: bool) -> None:
-        meta = {"progressToken": f"token of {nonce}", f"{META}logLevel": "debug"}
-        params = {"name": f"{server}:play", "arguments": {"script": script(nonce)}, "_meta": meta}
-        self.servers[nonce] = server
-        if is_cancelled:
-            await self.cancel(params)
-            return
-        before = len(self.client.messages)
-        response = await self.client.converse("tools/call", params)
-        assert "result" in response, response
-        (answers,) = json.loads(response["result"]["content"][0]["text"])
-        self.check_answer(server, nonce, answers["q"])
-        self.check_told(server, nonce, [m for m in self.client.messages[before:] if nonces_in(m) == {nonce}])
-        self.figures["calls"] += 1
-
-    def check_answer(self, server: str, nonce: str, answer: Message) -> None:
-        if "error" in answer:
-            assert answer["error"]["code"] == -32600, answer
-            assert server.startswith(("pipe-legacy", "pipe-both")), "only there can it be unclear whom to ask"
-            self.figures["questions refused"] += 1
-        else:
-            assert answer["content"] == {"of": nonce, "by": self.name}
-            self.figures["questions answered"] += 1
-
     def check_told(self, server: str, nonce: str, own: list[Message]) -> None:
-        every = [m["params"] for m in own if m.get("method") == _PROGRESS]
+        every = [m["params"] for m in own if m.get("method") == PROGRESS]
         progress = [each for each in every if each["progress"] > 0]  # before that: that its instance is starting
         assert all("starting" in each["message"] and server == _ISOLATED for each in every[: -len(progress)])
         assert progress == [
             {"progressToken": f"token of {nonce}", "progress": step, "total": 3, "message": nonce} for step in (1, 2, 3)
         ]
-        logs = sum(m.get("method") == _LOG for m in own)
+        logs = sum(m.get("method") == LOG for m in own)
         assert logs == 1 or (server.startswith("pipe") and logs == 0), "elsewhere it is clear whose it is"
         self.figures["progress"] += len(progress)
         self.figures["log messages"] += logs
 
-    async def cancel(self, params: Message) -> None:
-        """Begin a call, and cancel it once the first message of the child has come."""
+    async def cancel(self, nonce: str, params: Message) -> None:
         request_id, response = self.client.begin("tools/call", params)
         await until(lambda: self.client.streams[request_id] or response.done())
         if self.client.is_modern:
             self.client.hang_up(request_id)
         else:
             self.client.notify("notifications/cancelled", {"requestId": request_id})
-        self.figures["calls cancelled"] += 1
 
     def check_streams(self) -> None:
         """What came on the stream of a request has the nonce of this request or none, and no nonce came elsewhere.
