@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.credentials import Credentials
 from support.harness import config, talking, until
-from support.serving import Served, served
+from support.keyed_hub import KeyedHub, keyed_hub
 from support.talking_server import talking_server
 from support.wire import EVERYTHING, META, Message
 from support.wire_http import HttpClient
 
-from fastmcp_aggregator import Aggregator, build_aggregator
-from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
+from fastmcp_aggregator import build_aggregator
 from fastmcp_aggregator.front.fast_path import http
-from fastmcp_aggregator.settings.model import load_settings
 
 pytestmark = pytest.mark.process
 
@@ -32,35 +29,27 @@ WAITS = [{"wait": "gate"}]
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["legacy clients", "modern clients"])
 
 
-class Hub:
-    """An aggregator over HTTP with a server in two groups, and a key for each."""
-
-    def __init__(self, app: Aggregator, front: Served, keys: dict[str, str]) -> None:
-        self.app = app
-        self._front = front
-        self._keys = keys
-
-    async def connect(self, name: str, *, modern: bool, capabilities: Message = EVERYTHING) -> HttpClient:
-        """A client with the key of the group `name`, which answers every question."""
-        about: dict[str, Any] = {"headers": {"X-API-Key": self._keys[name]}, "capabilities": capabilities}
-        client = await self._front.connect(name, name=name, modern=modern, **about)
-        client.on_question = lambda method, params: {"result": {"roots": [], "by": name}}
-        return client
-
-    def speak(self) -> None:
-        """Have the server do now what it was told to do later."""
-        os.kill(self.app.health()["a"].pid or 0, signal.SIGUSR1)
-
-
 @asynccontextmanager
-async def hub(folder: Path, entry: Message, **settings: Any) -> AsyncIterator[Hub]:
-    made = {name: new_key(name, [name], None) for name in ("ann", "ben")}
-    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
-    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
-    groups = {name: {"servers": ["a"]} for name in made}
-    app = build_aggregator(config(a=entry), groups=groups, auth=auth, **settings)
-    async with served(app) as front:
-        yield Hub(app, front, {name: key for name, (key, _) in made.items()})
+async def hub(folder: Path, entry: Message, **settings: Any) -> AsyncIterator[KeyedHub]:
+    """A hub with a server in two groups, and a key for each."""
+    credentials = Credentials(folder, {name: [name] for name in ("ann", "ben")})
+    groups = {name: {"servers": ["a"]} for name in ("ann", "ben")}
+    async with keyed_hub(
+        folder, credentials, config(a=entry), build=build_aggregator, groups=groups, **settings
+    ) as hub:
+        yield hub
+
+
+async def connect(hub: KeyedHub, name: str, *, modern: bool, capabilities: Message = EVERYTHING) -> HttpClient:
+    """A client with the key of the group `name`, which answers every question."""
+    client = await hub.connect(name, name=name, modern=modern, capabilities=capabilities)
+    client.on_question = lambda method, params: {"result": {"roots": [], "by": name}}
+    return client
+
+
+def speak(hub: KeyedHub) -> None:
+    """Have the server do now what it was told to do later."""
+    os.kill(hub.app.health()["a"].pid or 0, signal.SIGUSR1)
 
 
 def begin(client: HttpClient, *script: Message) -> asyncio.Future[Message]:
@@ -80,11 +69,11 @@ async def test_what_a_server_says_after_its_answer_never_reaches_another_princip
     tmp_path: Path, modern: bool
 ) -> None:
     async with hub(tmp_path, talking()) as opened:
-        ann, ben = [await opened.connect(name, modern=modern) for name in ("ann", "ben")]
+        ann, ben = [await connect(opened, name, modern=modern) for name in ("ann", "ben")]
         await begin(ann, {"later": SPEAKS})
         bens = begin(ben, {"wait": "gate"})
         await ann.report("a", lambda report: report["waiting"] == ["gate"])
-        opened.speak()
+        speak(opened)
         report = await ann.report("a", lambda report: report["answers"])
         assert report["answers"][0]["x"]["error"]["code"] == -32600
         assert 'isolation = "session"' in report["answers"][0]["x"]["error"]["message"]
@@ -96,7 +85,7 @@ async def test_what_a_server_says_after_its_answer_never_reaches_another_princip
 @ERAS
 async def test_the_only_principal_that_a_server_has_had_is_told_and_asked(tmp_path: Path, modern: bool) -> None:
     async with hub(tmp_path, talking()) as opened:
-        ann = await opened.connect("ann", modern=modern)
+        ann = await connect(opened, "ann", modern=modern)
         answered = await begin(ann, *SPEAKS)
         assert '"by": "ann"' in answered["result"]["content"][0]["text"]
         assert heard(ann) == ["ann's", "roots/list"]
@@ -104,7 +93,7 @@ async def test_the_only_principal_that_a_server_has_had_is_told_and_asked(tmp_pa
 
 async def test_a_new_process_has_had_no_principal(tmp_path: Path) -> None:
     async with hub(tmp_path, talking()) as opened:
-        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
+        ann, ben = [await connect(opened, name, modern=False) for name in ("ann", "ben")]
         await begin(ann)
         await begin(ben, *SPEAKS)
         assert heard(ben) == []
@@ -116,7 +105,7 @@ async def test_a_new_process_has_had_no_principal(tmp_path: Path) -> None:
 
 async def test_whoever_follows_a_resource_is_one_of_the_principals(tmp_path: Path) -> None:
     async with hub(tmp_path, talking()) as opened:
-        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
+        ann, ben = [await connect(opened, name, modern=False) for name in ("ann", "ben")]
         await ann.result("resources/subscribe", {"uri": "note://a//a"})
         await begin(ben, *SPEAKS)
         assert heard(ben) == []
@@ -128,7 +117,7 @@ async def test_with_an_instance_for_each_session_everybody_is_told_and_asked_wha
 ) -> None:
     async with hub(tmp_path, talking(), servers={"a": {"isolation": "session"}}) as opened:
         for name in ("ann", "ben"):
-            client = await opened.connect(name, modern=modern)
+            client = await connect(opened, name, modern=modern)
             await begin(client, *SPEAKS)
             assert heard(client) == ["ann's", "roots/list"]
 
@@ -138,7 +127,7 @@ async def test_what_comes_on_the_stream_of_a_request_reaches_its_principal_howev
 ) -> None:
     async with talking_server() as server, hub(tmp_path, server.entry) as opened:
         for name in ("ann", "ben"):
-            client = await opened.connect(name, modern=False)
+            client = await connect(opened, name, modern=False)
             await begin(client, *SPEAKS)
             assert heard(client) == ["ann's", "roots/list"]
 
@@ -148,14 +137,14 @@ async def test_a_call_on_the_fast_path_hears_nothing_of_what_a_server_says_late_
 ) -> None:
     monkeypatch.setattr(http.Exchange, "answer_timeout", 60.0)
     async with hub(tmp_path, talking()) as opened:
-        ann = await opened.connect("ann", modern=False)
-        ben = await opened.connect("ben", modern=False, capabilities={})  # such calls take the fast path
+        ann = await connect(opened, "ann", modern=False)
+        ben = await connect(opened, "ben", modern=False, capabilities={})  # such calls take the fast path
         await begin(ann, {"later": SPEAKS})
         counts = opened.app._backend.path_counts
         counts.declined.clear()  # the first call may have waited for the server to start
         bens = asyncio.ensure_future(ben.result("tools/call", {"name": "a:play", "arguments": {"script": WAITS}}))
         await ann.report("a", lambda report: report["waiting"] == ["gate"])
-        opened.speak()
+        speak(opened)
         report = await ann.report("a", lambda report: report["answers"])
         assert report["answers"][0]["x"]["error"]["code"] == -32600
         await ann.call("a:open", gate="gate")
@@ -171,7 +160,7 @@ async def test_what_a_remote_server_says_late_on_the_stream_of_its_session_reach
     first: str, tmp_path: Path
 ) -> None:
     async with talking_server() as server, hub(tmp_path, server.entry) as opened:
-        ann, ben = [await opened.connect(name, modern=False) for name in ("ann", "ben")]
+        ann, ben = [await connect(opened, name, modern=False) for name in ("ann", "ben")]
         one, other = (ann, ben) if first == "ann" else (ben, ann)
         await begin(one)
         others = begin(other, {"wait": "gate"})

@@ -30,10 +30,10 @@ class KeyedHub:
     log: Path
     http: httpx2.AsyncClient
 
-    async def connect(self, name: str, **about: Any) -> HttpClient:
+    async def connect(self, who: str, **about: Any) -> HttpClient:
         """A client with the key of this name; in the group of this name, if there is one and no other is given."""
-        group = about.pop("group", name if name in [each.id for each in self.app.groups()] else None)
-        return await self.front.connect(group, headers=self.credentials.of(name), **about)
+        group = about.pop("group", who if who in [each.id for each in self.app.groups()] else None)
+        return await self.front.connect(group, headers=self.credentials.of(who), **about)
 
     async def ask(
         self, who: str | Mapping[str, str] | None, method: str, path: str, body: Any = None, **headers: str
