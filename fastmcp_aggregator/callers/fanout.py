@@ -1,9 +1,10 @@
 """Messages to many clients that none of them has asked for now: updated resources and changed lists.
 
 Theory. One message of a server may be for hundreds of clients, and costs as much as hundreds of messages. So it goes to
-a few of them in one turn of the loop, and to so many a second in the long run: the loop is for requests. Principals
-take turns, so that only one with many clients is told later. A message that waits for a principal is not put
-again; it is told to its clients after the last time that it was put, and to those that there are then.
+a few of them in one turn of the loop, and in the long run to one by one, so many a second: the loop is for requests,
+and one that comes meanwhile is to find little work before it. Principals take turns, so that only one with many clients
+is told later. A message that waits for a principal is not put again; it is told to its clients after the last time that
+it was put, and to those that there are then.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _AT_ONCE, _INTERVAL = 20, 0.002
 """Clients that are sent something at once, and seconds between two in the long run: to send is work for the loop that
 all share, some 0.2 ms each.
 """
+_IN_A_TURN = 4
+"""Clients that are sent something in one turn of the loop."""
 
 Send = Callable[[], Awaitable[None]]
 """Sends a message to one client. It does not wait for the client."""
@@ -68,14 +71,20 @@ class Fanout:
 
     async def _send_all(self) -> None:
         now = asyncio.get_running_loop().time
+        in_turn = 0
         while self._queues:
             if self._pace.is_empty(now()):
-                await asyncio.sleep((_AT_ONCE + 0.5) * _INTERVAL)  # a half, for sums are rounded
-            else:
-                try:
-                    await self._send_next()
-                except Exception:
-                    logger.exception("a message was not sent to a client; the others get theirs")
+                await asyncio.sleep(1.5 * _INTERVAL)  # a half more, for sums are rounded
+                in_turn = 0
+                continue
+            if in_turn == _IN_A_TURN:
+                await asyncio.sleep(0)
+                in_turn = 0
+            in_turn += 1
+            try:
+                await self._send_next()
+            except Exception:
+                logger.exception("a message was not sent to a client; the others get theirs")
 
     async def _send_next(self) -> None:
         send = self._next()

@@ -80,9 +80,20 @@ async def flood(change: Callable[[], None], rate: int, seconds: float) -> None:
         await asyncio.sleep(1 / rate)
 
 
-def busiest(crowd: Crowd) -> int:
+def busiest(crowd: Crowd, since: float = 0.0) -> int:
     """Messages that were sent in one moment, at most."""
-    return max(Counter(when for when, *_ in crowd.sent).values())
+    return max(Counter(when for when, *_ in crowd.sent if when >= since).values())
+
+
+async def test_of_those_that_are_told_at_once_a_few_are_in_each_turn_of_the_loop() -> None:
+    crowd, turns = Crowd(), list[int]()
+    await crowd.join("alice", AT_ONCE)
+    crowd.updated()
+    while sum(turns) < AT_ONCE:
+        before = len(crowd.sent)
+        await asyncio.sleep(0)
+        turns.append(len(crowd.sent) - before)
+    assert max(turns) <= 4
 
 
 @pytest.mark.parametrize("rate", [20, 200])
@@ -91,6 +102,7 @@ async def test_updates_for_many_sessions_of_one_caller_take_a_share_of_the_loop(
     alice = await crowd.join("alice", 300)
     await flood(crowd.updated, rate, 5)
     assert busiest(crowd) <= AT_ONCE
+    assert busiest(crowd, since=0.1) <= 2, "in the long run one by one: the loop is for requests between them"
     assert len(crowd.sent) <= 5 * A_SECOND + AT_ONCE
     last = now()
     crowd.updated()
