@@ -67,13 +67,9 @@ class Arrival:
         self._refusal = refusal
 
     def abort(self) -> None:
-        """Close it, for another; if it has sent something, it is told so."""
-        if self.heard:
-            self.refuse()
         self.connection.close()
 
     def refuse(self) -> None:
-        """Close it, with an answer."""
         with suppress(OSError):
             self.connection.recv(_DROPPED)
         with suppress(OSError):

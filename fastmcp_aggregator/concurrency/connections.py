@@ -36,6 +36,9 @@ class SharedConnection(Protocol):
     def abort(self) -> None:
         """Close it at once."""
 
+    def refuse(self) -> None:
+        """Close it at once, for another; if it may wait for an answer, it is told so."""
+
 
 class Connections:
     def __init__(
@@ -64,7 +67,8 @@ class Connections:
             if oldest is None:
                 self._open.refused += 1
                 return False
-            self._end(oldest)
+            self.leave(oldest)
+            oldest.refuse()
         self._open.force_acquire(address)
         self._all.add(connection)
         self.unasked.add(connection)

@@ -6,15 +6,15 @@ a credential is a digest that only this process can make. One that is refused is
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable
 from hashlib import blake2b
 
 from fastmcp_aggregator.concurrency.limiter import Holder
 
-_CREDENTIAL = re.compile(rb"\r\n(?:authorization:[ \t]*bearer|x-api-key:)[ \t]*([^ \t\r\n]+)[ \t]*\r\n", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
+_MOST_LINES = 64
+"""Lines of a head that are looked at."""
 _LASTS = 300.0
 """Seconds for which a caller is known."""
 _MOST = 1000
@@ -35,9 +35,12 @@ class KnownCallers:
 
     def credential_in(self, head: bytes) -> Digest | None:
         """The credential in what has come of a request; None: there is none."""
-        end = head.find(_HEAD_END)
-        found = _CREDENTIAL.search(head, 0, len(head) if end < 0 else end + 2)
-        return None if found is None else blake2b(found[1], key=self._secret, digest_size=16).digest()
+        head, end, _ = head.partition(_HEAD_END)
+        lines = head.split(b"\r\n", _MOST_LINES)
+        for line in lines if end and len(lines) <= _MOST_LINES else lines[:-1]:  # or else that is not whole
+            if token := _token_in(line):
+                return blake2b(token, key=self._secret, digest_size=16).digest()
+        return None
 
     def caller_of(self, credential: Digest | None) -> Holder:
         """The caller that was let in with it lately; None: nobody."""
@@ -63,3 +66,12 @@ class KnownCallers:
             del self._until[caller][credential]
             if not self._until[caller]:
                 del self._until[caller]
+
+
+def _token_in(line: bytes) -> bytes:
+    name, _, value = line.partition(b":")
+    name, value = name.lower(), value.strip()
+    if name == b"authorization":
+        scheme, _, value = value.partition(b" ")
+        return value.strip() if scheme.lower() == b"bearer" else b""
+    return value if name == b"x-api-key" else b""

@@ -124,12 +124,12 @@ async def test_one_is_taken_up_in_a_turn_and_by_addresses(server: Server) -> Non
     assert max(server.turns) <= 2
 
 
-async def test_for_one_that_has_no_room_the_oldest_that_is_silent_is_closed() -> None:
+async def test_for_one_that_has_no_room_the_oldest_that_is_silent_is_refused() -> None:
     with ExitStack() as stack:
         server = Server(stack, room=3)
         server.start()
         clients = [server.client() for _ in range(3)]
-        assert await asyncio.to_thread(clients[0].recv, 10) == b""
+        assert await asyncio.to_thread(clients[0].recv, 10) == b"no room"
         await server.settle(silent=2)
         clients[1].send(b"x")
         await until(lambda: len(server.taken) == 1)

@@ -19,6 +19,9 @@ class Wire:
     def abort(self) -> None:
         self.is_closed = True
 
+    def refuse(self) -> None:
+        self.is_closed = True
+
 
 def connections(clock: Clock, total: int = 10, unread: int = 1000) -> tuple[Connections, FairShare, FairShare]:
     shares = FairShare(total, has_reserve=False), FairShare(unread)

@@ -43,6 +43,8 @@ def test_a_credential_is_found_in_a_head_however_it_is_written(known: KnownCalle
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: a\r\n\r\nbody\r\nX-API-Key: a\r\n",
         b"POST / HTTP/1.1\r\nX-API-Key: a",
+        b"POST / HTTP/1.1\r\nX-API-Key: \r\n\r\n",
+        b"POST / HTTP/1.1\r\n" + b"a: b\r\n" * 100 + b"X-API-Key: a\r\n\r\n",
         b"GET / HTTP/1.1\r\nAuthorization: Basic a\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

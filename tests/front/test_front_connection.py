@@ -365,6 +365,35 @@ async def test_of_a_client_that_has_left_while_many_wait_nothing_is_read_unless_
     assert protocol.cycle is None
 
 
+@pytest.mark.parametrize(
+    ("has_answered", "waits", "told"), [(False, False, 1), (False, True, 1), (True, True, 1), (True, False, 0)]
+)
+async def test_a_connection_that_is_closed_for_another_is_told_so_if_it_may_wait_for_an_answer(
+    has_answered: bool, waits: bool, told: int
+) -> None:
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if len(begun) == has_answered:
+            scope[CONNECTION].give_way(turn)
+            await turn
+        begun.append(scope)
+        await answer(scope, receive, send)
+
+    begun = list[Any]()
+    sock, protocol = connected(app)
+    for _ in range(has_answered + waits):
+        protocol.data_received(HEAD + b"body")
+        await until(lambda: len(begun) == 1 or not has_answered)
+        await asyncio.sleep(0)
+    before = len(sock.written)
+    protocol.refuse()
+    assert len(sock.written) == before + told
+    assert sock.is_closed
+    assert not told or b" 503 " in sock.written[-1]
+    turn.set_result(None)
+
+
 async def test_who_is_let_in_is_known_by_what_a_connection_has_brought_until_it_is_refused() -> None:
     known, holder = KnownCallers(asyncio.get_running_loop().time), "ann"
 

@@ -365,6 +365,11 @@ class ClientConnection(HttpToolsProtocol):
     def abort(self) -> None:
         self._pipe.abort()
 
+    def refuse(self) -> None:
+        if self.is_new or not self._is_idle:
+            self._pipe.write(NO_ROOM)
+        self._pipe.abort()
+
 
 class WholeResponses:
     """An ASGI layer that lets an app send a response with one message, unless its request has others behind it."""
