@@ -314,6 +314,7 @@ class VirtualServer(FastMCP[None]):
             admission=self._backend.admission,
             policies=self.policies,
             changes=self._backend.changes,
+            timings=self._backend.timings,
             shared=self._backend.shared_sessions,
         )
         options = parts.options(given)

@@ -146,6 +146,7 @@ TELLS_THE_DATE = {
     "auth.verifiers": "a token says from when on it counts (RFC 7519, 4.1.5)",
     "files.followed": "since when a file has been refused, for a metric",
     "front.http.revocation": "a token says until when it counts (RFC 7519, 4.1.4)",
+    "children.timings": "the clock by which it does so, for tests to hand in another",
     "children.http.failures": "a server may name the date until which it is to be left alone (RFC 9110, 10.2.3)",
     "children.process.stderr": "when each line was said, for the log of a program that writes JSON",
     "cli.actions.keys": "a person sets the date on which a key ends",
@@ -289,7 +290,7 @@ def wall_clock_readings(module: str) -> Iterator[str]:
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Attribute):
             owner = node.value.id if isinstance(node.value, ast.Name) else getattr(node.value, "attr", "")
-            if node.attr in WALL_CLOCK.get(owner, ()):
+            if node.attr == "wall_clock" or node.attr in WALL_CLOCK.get(owner, ()):
                 yield f"{owner}.{node.attr}"
         elif isinstance(node, ast.ImportFrom) and node.module == "time":
             yield from (alias.name for alias in node.names if alias.name in WALL_CLOCK["time"])

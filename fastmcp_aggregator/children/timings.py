@@ -88,6 +88,11 @@ class Timings:
     session_idle: float = 600.0
     """How long without a request until an instance is closed whose client session has no visible end."""
 
+    wall_clock: Callable[[], float] = time.time
+    """Seconds since 1970, by which credentials expire."""
+    expiry_look: float = 60.0
+    """The time between two looks at it, which a machine that was suspended puts forward."""
+
     drain_timeout: float = DRAIN_TIMEOUT
     """How long requests in flight have to finish once the program is told to end."""
 

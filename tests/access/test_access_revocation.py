@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
 import pytest
 from fastmcp.server.auth import AuthProvider
-from support.harness import PATIENCE, config, lean, talking, until
-from support.memory import build_aggregator, scripted
+from support.harness import PATIENCE, config, lean, talking, timed, until
+from support.memory import QUICK, build_aggregator, scripted
 from support.serving import Served, served
 from support.tokens import AUDIENCE, ISSUER, PAIR, signed
 from support.wire_http import HttpClient
@@ -26,7 +25,6 @@ from fastmcp_aggregator import Aggregator
 from fastmcp_aggregator.access.keys import ApiKey, new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
 from fastmcp_aggregator.auth.verifiers import KeyVerifier, auth_from_settings
-from fastmcp_aggregator.front.http import revocation
 from fastmcp_aggregator.groups import Group
 from fastmcp_aggregator.settings.model import load_settings
 
@@ -63,10 +61,17 @@ class Hub:
 
 @asynccontextmanager
 async def hub(
-    auth: AuthProvider, folder: Path, *, server: dict[str, Any] | None = None, **settings: Any
+    auth: AuthProvider,
+    folder: Path,
+    *,
+    server: dict[str, Any] | None = None,
+    wall_clock: Callable[[], float] = time.time,
+    expiry_look: float = 60.0,
+    **settings: Any,
 ) -> AsyncIterator[Hub]:
     groups = {name: {"servers": ["a"]} for name in ("red", "blue")}
     app = build_aggregator(config(a=server or lean()), groups=groups, auth=auth, **settings)
+    timed(app, replace(QUICK, wall_clock=wall_clock, expiry_look=expiry_look))
     async with served(app) as front:
         yield Hub(app, front, folder / "keys.json")
 
@@ -221,22 +226,17 @@ async def test_the_end_of_a_stream_is_seen_with_a_request_of_somebody_else_alrea
         await ended(ann.ended())
 
 
-async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "provider.pem").write_text(PAIR.public_key)
-    key = str(tmp_path / "provider.pem")
-    auth = provider(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_public_key_file=key)
-    async with hub(auth, tmp_path) as opened:
+async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(tmp_path: Path) -> None:
+    later = Later()
+    async with hub(tokens_alone(tmp_path), tmp_path, wall_clock=later) as opened:
         carol = await opened.connect(token(seconds=3600))
         # Its last moment: what begins now ends as soon as it may.
-        later = SimpleNamespace(time=lambda: time.time() + 3600)
-        monkeypatch.setattr(revocation, "time", later)
+        later.seconds = 3600
         await carol.listen_again({})
         _, answer = carol.begin("tools/call", HOLD)
         await until(lambda: opened.app.health()["a"].in_flight == 1)
         await ended(carol.ended())
-        monkeypatch.setattr(revocation, "time", time)
+        later.seconds = 0
         await carol.listen_again({})
         await carol.call("a:release")
         assert "result" in await answer
@@ -245,11 +245,9 @@ async def test_when_a_token_runs_out_its_streams_end_and_its_calls_are_answered(
 class Later:
     """The clock of what ends streams, which can be put forward."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seconds = 0.0
-        monkeypatch.setattr(revocation, "time", self)
+    seconds = 0.0
 
-    def time(self) -> float:
+    def __call__(self) -> float:
         return time.time() + self.seconds
 
 
@@ -258,12 +256,12 @@ def tokens_alone(folder: Path) -> AuthProvider:
     return provider(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_public_key_file=str(folder / "provider.pem"))
 
 
-async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = Later(monkeypatch)
-    monkeypatch.setattr(revocation, "_LOOK", 0.01)
-    async with hub(tokens_alone(tmp_path), tmp_path) as opened, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(tmp_path: Path) -> None:
+    later = Later()
+    async with (
+        hub(tokens_alone(tmp_path), tmp_path, wall_clock=later, expiry_look=0.01) as opened,
+        httpx2.AsyncClient(trust_env=False, timeout=60) as http,
+    ):
         modern = await opened.connect(token(seconds=3600), modern=True)
         url, headers = f"{opened.origin}/dashboard/state", {"authorization": f"Bearer {token(seconds=3600)}"}
         etag = (await http.get(url, headers=headers)).headers["etag"]
@@ -275,22 +273,17 @@ async def test_when_a_token_runs_out_every_kind_of_stream_that_it_has_open_ends(
         assert waiting.result().status_code == 401
 
 
-async def test_a_stream_ends_with_its_token_though_the_clock_was_put_forward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = Later(monkeypatch)
-    monkeypatch.setattr(revocation, "_LOOK", 0.01)
-    async with hub(tokens_alone(tmp_path), tmp_path) as opened:
+async def test_a_stream_ends_with_its_token_though_the_clock_was_put_forward(tmp_path: Path) -> None:
+    later = Later()
+    async with hub(tokens_alone(tmp_path), tmp_path, wall_clock=later, expiry_look=0.01) as opened:
         old = await opened.connect_sse(token(seconds=3600))
         later.seconds = 3602  # as on a machine that was suspended
         await ended(until(lambda: old.is_ended))
 
 
-async def test_a_call_does_not_outlive_its_token_for_longer_than_a_call_may_be_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later = Later(monkeypatch)
-    async with hub(tokens_alone(tmp_path), tmp_path) as opened:
+async def test_a_call_does_not_outlive_its_token_for_longer_than_a_call_may_be_silent(tmp_path: Path) -> None:
+    later = Later()
+    async with hub(tokens_alone(tmp_path), tmp_path, wall_clock=later) as opened:
         carol = await opened.connect(token(seconds=3600))
         later.seconds = 3600 + 300
         number, _ = carol.begin("tools/call", HOLD)

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from fastmcp_aggregator.auth.verifiers import KeyVerifier
 from fastmcp_aggregator.callers.caller import HOLDER, SESSION_SLOT
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.front.http.boundary import ErrorBoundary, Pace, RemoteParent, SendingLongResults
 from fastmcp_aggregator.front.http.connection import Disconnects, unwatched
 from fastmcp_aggregator.front.http.endpoints import Endpoints
@@ -57,6 +58,7 @@ class HttpParts:
     """One for all virtual servers of an aggregator."""
     policies: Policies
     changes: Changes
+    timings: Timings
     shared: Vault | None = None
     """The sessions that replicas share."""
 
@@ -136,7 +138,7 @@ def stack_of(
         # Before the gate: who may not use the group takes nobody's slot.
         *_if(auth is not None, Membership, **group, refused=refused),
         # Around the gate, because a key may be revoked while its request waits there.
-        *_if(auth is not None, Revocation, **group, grace=parts.settings.call_timeout),
+        *_if(auth is not None, Revocation, **group, grace=parts.settings.call_timeout, timings=parts.timings),
         *_if(
             auth is not None and endpoint is not None,
             Sessions,

@@ -10,7 +10,6 @@ no longer than a call may be silent.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fastmcp_aggregator.auth.claims import access_token_of, principal_in
 from fastmcp_aggregator.auth.verifiers import KeyToken
 from fastmcp_aggregator.callers.caller import WHILE_LET_IN
+from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.front.http.boundary import EndableWork, sending_of
 from fastmcp_aggregator.front.http.gate import ON_LISTENING
 from fastmcp_aggregator.front.http.security import OnDenied
@@ -29,8 +29,6 @@ from fastmcp_aggregator.library_internals import route_path
 
 _MARGIN = 1.0
 """Seconds that a token is accepted beyond its end, because that is compared in whole ones."""
-_LOOK = 60.0
-"""Seconds between two looks at the clock, which a machine that was suspended puts forward."""
 # RFC 6750, section 3.1: also for a token that was revoked.
 _INVALID = {
     "error": "invalid_token",
@@ -44,11 +42,14 @@ _EXPIRED = "the credentials have expired, and the time that a call has beyond th
 class Revocation:
     """An ASGI layer around the app of a group, behind authentication."""
 
-    def __init__(self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied, grace: float) -> None:
+    def __init__(
+        self, app: ASGIApp, group_id: str, path: str, on_denied: OnDenied, grace: float, timings: Timings
+    ) -> None:
         """`path` is that of the group's MCP endpoint, and `on_denied` is called for each request that is ended.
         `grace` is the seconds after the end of their token that calls have.
         """
         self._grace = grace
+        self._timings = timings
         self._app = app
         self._group_id = group_id
         self._path = path
@@ -80,8 +81,8 @@ class Revocation:
             await self._serve(answering, scope, receive, send)
             return
         with ExitStack() as stack:
-            _end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
-            on_listening = _ending_stream(scope, token.expires_at, stack, answering.end)
+            self._end_at(token.expires_at + self._grace, stack, partial(self._end, scope, answering, _EXPIRED))
+            on_listening = self._ending_stream(scope, token.expires_at, stack, answering.end)
             await self._serve(answering, {**scope, ON_LISTENING: on_listening}, receive, send)
 
     async def _serve(self, answering: EndableWork, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,6 +95,37 @@ class Revocation:
         self._on_denied(principal_in(scope), self._group_id, scope["path"], reason)
         answering.end()
 
+    def _end_at(self, moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        timer: asyncio.Handle
+
+        def look() -> None:
+            nonlocal timer
+            remaining = moment + _MARGIN - self._timings.wall_clock()
+            if remaining <= 0:
+                end()
+            else:
+                timer = loop.call_later(min(remaining, self._timings.expiry_look), look)
+
+        def cancel() -> None:
+            timer.cancel()
+
+        timer = loop.call_soon(look)
+        stack.callback(cancel)
+
+    def _ending_stream(
+        self, scope: Scope, expires_at: int, stack: ExitStack, end: Callable[[], None]
+    ) -> Callable[[], None]:
+        """A callback for a request that turns out to open a stream that only listens: it ends with its token."""
+        outer: Callable[[], None] | None = scope.get(ON_LISTENING)
+
+        def on_listening() -> None:
+            self._end_at(expires_at, stack, end)
+            if outer is not None:
+                outer()
+
+        return on_listening
+
 
 def _while_let_in(
     token: KeyToken, groups: Iterable[str] | None, end: Callable[[], None]
@@ -104,34 +136,3 @@ def _while_let_in(
 
     look()
     return token.watched(look)
-
-
-def _end_at(moment: float, stack: ExitStack, end: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    timer: asyncio.Handle
-
-    def look() -> None:
-        nonlocal timer
-        remaining = moment + _MARGIN - time.time()
-        if remaining <= 0:
-            end()
-        else:
-            timer = loop.call_later(min(remaining, _LOOK), look)
-
-    def cancel() -> None:
-        timer.cancel()
-
-    timer = loop.call_soon(look)
-    stack.callback(cancel)
-
-
-def _ending_stream(scope: Scope, expires_at: int, stack: ExitStack, end: Callable[[], None]) -> Callable[[], None]:
-    """A callback for a request that turns out to open a stream that only listens: it ends when its token runs out."""
-    outer: Callable[[], None] | None = scope.get(ON_LISTENING)
-
-    def on_listening() -> None:
-        _end_at(expires_at, stack, end)
-        if outer is not None:
-            outer()
-
-    return on_listening
