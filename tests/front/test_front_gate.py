@@ -190,15 +190,15 @@ def test_who_goes_on_after_refusals_begins_in_turns_and_others_at_once() -> None
     in_virtual_time(flood())
 
 
-@pytest.mark.parametrize("what", ["places", "sessions", "streams"])
+@pytest.mark.parametrize("what", ["admitted", "sessions", "streams"])
 def test_what_there_is_no_place_for_is_refused_in_turns(what: str) -> None:
     async def flood() -> None:
         inner = Inner()
         gate = Gate(inner, GateLimits(1, 0, 1000, sessions=1), ENDPOINTS, has_auth=False)
         caller = Caller(gate)
-        body = {"places": b"12", "sessions": INITIALIZE, "streams": LISTENING}[what]
+        body = {"admitted": b"12", "sessions": INITIALIZE, "streams": LISTENING}[what]
         headers = [LISTEN, MODERN] if what == "streams" else []
-        share = {"places": "admitted", "sessions": "sessions", "streams": "streams"}[what]
+        share = {"admitted": "admitted", "sessions": "sessions", "streams": "streams"}[what]
         while getattr(gate._admission, share).try_acquire(NETWORK):
             pass
         for _ in range(40):
@@ -462,12 +462,12 @@ async def test_caller_that_takes_all_that_there_is_keeps_nobody_else_out() -> No
 
 async def test_of_who_sends_no_body_nothing_is_kept() -> None:
     inner, limits = Inner(), GateLimits(2, 3, 1000)
-    places = AdmissionQueue(limits)
-    caller = Caller(Gate(inner, limits, ENDPOINTS, has_auth=False, places=places))
+    admission = AdmissionQueue(limits)
+    caller = Caller(Gate(inner, limits, ENDPOINTS, has_auth=False, admission=admission))
     inner.end.set()
     for last in range(5):
         assert (await caller.send(b"", method="DELETE", address=f"127.0.0.{last}"))[0] == 200
-    assert {name: usage.holders for name, usage in places.usage().items() if usage.holders} == {}
+    assert {name: usage.holders for name, usage in admission.usage().items() if usage.holders} == {}
 
 
 async def test_keys_of_one_principal_have_one_share() -> None:
@@ -532,15 +532,15 @@ async def test_the_limits_of_the_settings_hold_for_the_served_app() -> None:
 async def test_call_whose_client_has_left_before_its_turn_is_not_made() -> None:
     app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
     child = scripted(app)["a"]
-    places = app._backend.admission
+    admission = app._backend.admission
     async with served(app) as front, front.browser() as http:
         held = asyncio.create_task(call(http, front.url, "a:hold"))
-        await until(lambda: places.counts() == (1, 0))
+        await until(lambda: admission.counts() == (1, 0))
         left = asyncio.create_task(call(http, front.url, "a:add_tool"))
-        await until(lambda: places.counts() == (1, 1))
-        connections = places.connections.taken
+        await until(lambda: admission.counts() == (1, 1))
+        connections = admission.connections.taken
         left.cancel()
-        await until(lambda: places.connections.taken < connections)
+        await until(lambda: admission.connections.taken < connections)
         stays = asyncio.create_task(call(http, front.url, "a:echo"))
         held.cancel()
         assert (await stays).status_code == 200
@@ -553,20 +553,20 @@ async def test_requests_of_a_client_that_has_left_are_no_errors_of_the_program(m
     said: list[object] = []
     monkeypatch.setattr(logging.getLogger("uvicorn.error"), "error", lambda *text, **_: said.append(text))
     app = fastmcp_aggregator.build_aggregator(config(a=lean()), max_concurrent_requests=1)
-    places = app._backend.admission
+    admission = app._backend.admission
     async with served(app) as front, front.browser() as http:
         held = asyncio.create_task(call(http, front.url, "a:hold"))
-        await until(lambda: places.counts() == (1, 0))
+        await until(lambda: admission.counts() == (1, 0))
         host, port = front.url.split("/")[2].split(":")
         _, writer = await asyncio.open_connection(host, int(port))
         body = b'{"name":"a:echo"}'
         head = f"POST /mcp/tools/call HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
         writer.write((head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body) * 3)
-        await until(lambda: places.counts() == (1, 1))
-        connections = places.connections.taken
+        await until(lambda: admission.counts() == (1, 1))
+        connections = admission.connections.taken
         writer.transport.abort()
-        await until(lambda: places.connections.taken < connections)
+        await until(lambda: admission.connections.taken < connections)
         held.cancel()
         await asyncio.gather(held, return_exceptions=True)
-        await until(lambda: places.counts() == (0, 0))
+        await until(lambda: admission.counts() == (0, 0))
     assert said == []

@@ -217,9 +217,9 @@ async def test_notifications_into_a_session_are_paced_and_wait_as_bytes(tmp_path
         headers = {**credentials.of("ann"), **client._session, "content-type": "application/json"}
         headers["accept"] = "application/json, text/event-stream"
         posts = [asyncio.create_task(http.post("/mcp", headers=headers, content=body)) for _ in range(20)]
-        places = app._backend.admission
-        await until(lambda: places.body_bytes.taken > 10 * len(body))
-        account = places.pacer.accounts[Principal("key:ann").bare]
+        admission = app._backend.admission
+        await until(lambda: admission.body_bytes.taken > 10 * len(body))
+        account = admission.pacer.accounts[Principal("key:ann").bare]
         assert account.owed > 0
         assert {(await post).status_code for post in posts} == {202}
 

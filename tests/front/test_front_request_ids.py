@@ -102,12 +102,12 @@ async def test_who_knows_a_session_of_another_keeps_none_of_its_ids_busy(tmp_pat
     async with served(app) as front, front.browser() as http, AsyncExitStack() as stack:
         http.headers.update(credentials.of("alice"))
         of_alice = await session_of(front, http)
-        places, bob = app._backend.admission, Principal("key:bob").bare
-        while await stack.enter_context(places.slots.slot(bob)).acquire_within(0.01):
+        admission, bob = app._backend.admission, Principal("key:bob").bare
+        while await stack.enter_context(admission.slots.slot(bob)).acquire_within(0.01):
             pass  # until none of bob's turns is left
         as_bob = {**of_alice, **credentials.of("bob")}
         waiting = [asyncio.create_task(http.post(front.url, json=request(n, ECHO), headers=as_bob)) for n in (7, 8)]
-        await until(lambda: places.admitted.taken == 2)
+        await until(lambda: admission.admitted.taken == 2)
         for number in (7, 8):
             answer = await http.post(front.url, json=request(number, ECHO), headers=of_alice)
             assert answer.status_code == 200

@@ -166,7 +166,7 @@ async def test_streams_of_one_caller_leave_room_for_those_of_others(tmp_path: Pa
         assert (await stream(front, "/mcp/sse", ann))[0][9:12] == b"200"
 
 
-async def test_listening_clients_of_the_newer_era_take_places_of_streams(tmp_path: Path) -> None:
+async def test_listening_clients_of_the_newer_era_take_slots_of_streams(tmp_path: Path) -> None:
     app, ann, bob = hub(tmp_path, max_sessions=1)
     version = "2026-07-28"
     meta = {

@@ -176,10 +176,10 @@ async def test_without_what_is_shared_sessions_are_as_on_one_replica() -> None:
 async def test_nobody_takes_over_more_sessions_than_are_his_share() -> None:
     async with replicas(document=config(a=lean())) as hub:
         client = await hub.fronts[0].connect()
-        places = hub.apps[1]._backend.admission.sessions
-        places.total, before = 0, places.total
+        slots = hub.apps[1]._backend.admission.sessions
+        slots.total, before = 0, slots.total
         assert (await post(hub.fronts[1], session_of(client))).status_code == 404
-        places.total = before
+        slots.total = before
         assert (await post(hub.fronts[1], session_of(client))).status_code == 200
 
 
