@@ -28,14 +28,21 @@ import httpcore2
 import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from support.usual import USUAL
 
 # To compile what is tested, and the tests, takes longer than most of what is done with them: here, and in the workers.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A busy machine is slow at making examples, too; that says nothing about the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# It would parse the whole package, in each worker, for constants to try.
+providers.is_local_module_file = lambda path: False
+
+# httpx2 looks for it again with each response in this process, on the whole path.
+sys.modules.setdefault("sniffio", None)  # type: ignore[arg-type]
+
+# Others in each run. A busy machine is slow at making them, too; that says nothing about the code.
+settings.register_profile("busy", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 

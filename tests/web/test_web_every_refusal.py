@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -43,6 +44,8 @@ servers ask.
 STATUSES = (401, 403, 404, 421)
 REFUSING = {name for name in vars(Guard) if not name.startswith("_")} - {"around"}
 """What refuses within MCP, besides `Denied`: methods of the guard."""
+WORDS = re.compile("|".join((*map(str, STATUSES), "Denied", "_guard", "question_refused")))
+"""One of them is in each file that refuses something; the others need not be parsed."""
 
 
 # What the code has.
@@ -71,9 +74,9 @@ def places() -> set[str]:
     """Every function that makes an answer with one of these statuses, or refuses within MCP; with which."""
     found = set()
     for file in PACKAGE.rglob("*.py"):
-        path = file.relative_to(PACKAGE)
+        path, text = file.relative_to(PACKAGE), file.read_text()
         is_elsewhere = path.parts[0] in ELSEWHERE
-        for name, function in _functions(ast.parse(file.read_text()), str(path)):
+        for name, function in _functions(ast.parse(text if WORDS.search(text) else ""), str(path)):
             for node in _own(function):
                 if is_elsewhere and _refuses_question(node) and not name.endswith(".question_refused"):
                     found.add(f"{name} MCP")
