@@ -63,14 +63,13 @@ CHANGED_KINDS: Mapping[str, frozenset[Kind]] = {
 
 @dataclass(frozen=True, slots=True)
 class CacheHint:
-    """How long something may be cached, in milliseconds, and whether for others too."""
+    """How long a list may be cached, in milliseconds: for who asked alone, since names depend on that."""
 
     ttl_ms: int = 0
-    is_public: bool = False
 
     def as_fields(self) -> dict[str, Any]:
         """The fields of a result (2026-07-28)."""
-        return {"ttlMs": self.ttl_ms, "cacheScope": "public" if self.is_public else "private"}
+        return {"ttlMs": self.ttl_ms, "cacheScope": "private"}
 
 
 @dataclass(frozen=True, slots=True)

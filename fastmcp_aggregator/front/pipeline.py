@@ -151,7 +151,7 @@ class Pipeline:
         if result is None:
             return await self._serve_locally(ctx, call_next, caller, params)
         if is_modern:
-            return for_modern_client(ctx.method, result, self._stamp)
+            return for_modern_client(ctx.method, result, self._stamp, caller.account)
         return for_legacy_client(ctx.method, result)
 
     @cached_property

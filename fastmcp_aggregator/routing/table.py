@@ -205,17 +205,11 @@ class RouteTable:
         return (self._items(child, kind, rule) for child in self._listed())
 
     def cache_hint(self, kind: Kind) -> CacheHint:
-        """The cache hint of the list of a kind: as long as each child says of its own, and for the caller only where
-        names depend on who asks.
-        """
+        """The cache hint of the list of a kind: as long as each child says of its own."""
         found = [self.catalogue_of(child) for child in self._listed()]
         serving = [catalogue for catalogue in found if catalogue is not None]
         hints = [catalogue.hints.get(kind, CacheHint()) for catalogue in serving if kind in catalogue.components]
-        is_same_for_all = len(self._names.listed_rules()) == 1
-        return CacheHint(
-            min((hint.ttl_ms for hint in hints), default=0),
-            bool(hints) and is_same_for_all and all(hint.is_public for hint in hints),
-        )
+        return CacheHint(min((hint.ttl_ms for hint in hints), default=0))
 
     def names(self, kind: Kind, rule: NameRule) -> Iterator[str]:
         """The listed public names (or URIs) of a kind. Each is looked at when it is its turn."""

@@ -11,7 +11,7 @@ from typing import Any
 from support.harness import config, lean
 from support.remote_server import Request
 
-from attack.rooms import PLANTED, Machine, Team, hub_of_its_own, jwt_for
+from attack.rooms import PLANTED, Machine, Team, hub_of_its_own, jwt_for, new_keys
 from attack.table import attack
 
 HEADING = "Servers that attack, or are used for it"
@@ -187,6 +187,42 @@ async def cookie_caller(room: Team) -> str:
         others = [f"of-{other}" for other in ("ann", "bob", "token") if other != who]
         assert not any(other in cookie for other in others), f"the request of {who} has another's cookie"
     return f"its own alone, in {len(sent)} requests"
+
+
+_SKILLS = {"extensions": {"io.modelcontextprotocol/skills": {}}}
+
+
+@attack(
+    "server-cached",
+    "a server has caches keep for everybody what one group alone may read",
+    "kept for the caller alone",
+    room="machine",
+)
+async def cached(machine: Machine) -> str:
+    for_all = {"ttlMs": 3_600_000, "cacheScope": "public"}
+    results = {
+        "resources/read": {"contents": [], **for_all},
+        "skills/list": {"skills": [{"uri": "skill://s/SKILL.md", "name": "s", "description": "s"}], **for_all},
+        "skills/get": {"skill": {"uri": "skill://s/SKILL.md", "name": "s", "description": "s"}, **for_all},
+    }
+    says = lean(era="modern", capabilities={"tools": {}, "resources": {}, **_SKILLS}, results=results)
+    keys = machine.home / "cached-keys.json"
+    known = new_keys(keys)
+    settings = f'keys_file = "{keys}"\n'
+    groups = {"red": {"servers": ["says"]}}
+    asked = [
+        ("resources/read", {"uri": "note://says//a"}),
+        ("skills/list", {}),
+        ("skills/get", {"uri": "skill://says/s/SKILL.md"}),
+        *((f"{kind}/list", {}) for kind in ("tools", "resources", "prompts")),
+    ]
+    async with hub_of_its_own(machine, config(says=says), settings, keys=known, groups=groups) as hub:
+        client = await hub.connect("ann", "red", modern=True, capabilities=_SKILLS)
+        found = {method: (await client.result(method, params))["cacheScope"] for method, params in asked}
+        found["the JSON API"] = (await hub.json_api("ann", *asked[0], group="red")).json()["cacheScope"]
+    shared = [method for method, scope in found.items() if scope != "private"]
+    assert not shared, f"for everybody: {', '.join(shared)}"
+    return f"for the caller alone, in {len(found)} answers"
 
 
 @attack(

@@ -27,7 +27,7 @@ CATALOGUE = Catalogue(
     {Kind.TOOL: ({"name": "t", "inputSchema": {"type": "object"}, "odd": [1, 2.5, None, "ü"]},), Kind.PROMPT: ()},
     "be kind",
     {"tools": {"listChanged": True}},
-    {Kind.TOOL: CacheHint(5, True)},
+    {Kind.TOOL: CacheHint(5)},
     {"t": {"type": "object"}},
 )
 KNOWN = KnownCatalogue(CATALOGUE, "2025-11-25", "legacy")

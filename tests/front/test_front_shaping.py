@@ -68,6 +68,14 @@ def test_a_modern_result_keeps_its_type_and_its_cache_hints_for_a_modern_client(
     assert for_modern_client("resources/read", result, US) == {**result, "_meta": {STAMP: US}}
 
 
+@pytest.mark.parametrize("scope", ["public", "PUBLIC", None])
+@pytest.mark.parametrize("method", [*CACHEABLE, "resources/directory/read"])
+def test_what_somebody_has_authenticated_for_is_kept_for_nobody_else(method: str, scope: Any) -> None:
+    result = {"contents": [], "resultType": "complete", "ttlMs": 5, "cacheScope": scope}
+    assert for_modern_client(method, result, US, "key:ann") == {**result, "cacheScope": "private", "_meta": {STAMP: US}}
+    assert result["cacheScope"] == scope
+
+
 def test_the_stamp_names_us_and_not_the_child_and_the_rest_of_meta_stays() -> None:
     shaped = for_modern_client("tools/call", {"_meta": {STAMP: CHILD, "a": 1}}, US)
     assert shaped["_meta"] == {"a": 1, STAMP: US}

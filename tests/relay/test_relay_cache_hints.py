@@ -1,12 +1,16 @@
-"""For how long lists may be kept: as the children say, and by the one that asked alone, since names depend on that."""
+"""For how long lists may be kept: as the children say, and by the one that asked alone, since names depend on that; and
+for whom contents may be.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from support.harness import config, connected, lean, talking
 from support.memory import build_aggregator
+from support.serving import served
 from support.wire import Message
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -60,3 +64,21 @@ async def test_each_kind_has_its_own_hints() -> None:
 
 async def test_a_legacy_client_is_given_none() -> None:
     assert await hints(config(a=child(500)), modern=False) == {}
+
+
+@pytest.mark.parametrize("fast_path", [True, False])
+@pytest.mark.parametrize(("who", "scope"), [("alice", "private"), (None, "public")])
+async def test_what_a_child_would_have_kept_for_everybody_is_for_the_caller_who_may_use_it(
+    who: str | None, scope: str, fast_path: bool
+) -> None:
+    read = {"contents": [], "ttlMs": 500, "cacheScope": "public"}
+    document = config(
+        a=lean(era="modern", capabilities={"tools": {}, "resources": {}}, results={"resources/read": read})
+    )
+    auth = None if who is None else StaticTokenVerifier({who: {"client_id": who, "scopes": []}})
+    headers = {} if who is None else {"Authorization": f"Bearer {who}"}
+    async with build_aggregator(document, auth=auth, fast_path=fast_path) as app, served(app) as front:
+        client = await front.connect(modern=True, headers=headers)
+        result = await client.result("resources/read", {"uri": "note://a//x"})
+        assert (result["ttlMs"], result["cacheScope"]) == (500, scope)
+        assert bool(app.backend.path_counts.answered) == fast_path

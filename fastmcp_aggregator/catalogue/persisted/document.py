@@ -11,7 +11,7 @@ import msgspec
 
 from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, ids_of, usable
 
-_FORMAT = 1
+_FORMAT = 2
 """A document of a later one is left alone."""
 MOST_KINDS = 4
 """Kinds of clients whose catalogues are kept; those that came last."""
@@ -59,7 +59,7 @@ class _Listed(msgspec.Struct):
     instructions: str | None
     capabilities: dict[str, Any]
     components: dict[Kind, list[dict[str, Any]]]
-    hints: dict[Kind, tuple[int, bool]]
+    hints: dict[Kind, int]
     header_schemas: dict[str, dict[str, Any]]
     withheld: list[str] | None
     left_out: dict[Kind, list[str] | None]
@@ -128,7 +128,7 @@ def _listed(known: KnownCatalogue) -> _Listed:
         catalogue.instructions,
         dict(catalogue.capabilities),
         {kind: [dict(item) for item in items] for kind, items in catalogue.components.items()},
-        {kind: (hint.ttl_ms, hint.is_public) for kind, hint in catalogue.hints.items()},
+        {kind: hint.ttl_ms for kind, hint in catalogue.hints.items()},
         {name: dict(schema) for name, schema in catalogue.header_schemas.items()},
         None if catalogue.withheld is None else sorted(catalogue.withheld),
         {kind: None if ids is None else sorted(ids) for kind, ids in catalogue.left_out.items()},
@@ -141,7 +141,7 @@ def _known(server_key: str, listed: _Listed) -> KnownCatalogue:
         {kind: usable(server_key, kind, items) for kind, items in listed.components.items()},
         listed.instructions,
         listed.capabilities,
-        {kind: CacheHint(ttl_ms, is_public) for kind, (ttl_ms, is_public) in listed.hints.items()},
+        {kind: CacheHint(ttl_ms) for kind, ttl_ms in listed.hints.items()},
         listed.header_schemas,
         None if listed.withheld is None else frozenset(listed.withheld),
         {kind: None if ids is None else frozenset(ids) for kind, ids in listed.left_out.items()},

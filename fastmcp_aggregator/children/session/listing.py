@@ -309,7 +309,7 @@ def _hint_of(page: dict[str, Any]) -> CacheHint | None:
     ttl = page.get("ttlMs")
     if not isinstance(ttl, int) or isinstance(ttl, bool) or "cacheScope" not in page:
         return None
-    return CacheHint(max(0, ttl), page["cacheScope"] == "public")
+    return CacheHint(max(0, ttl))
 
 
 _LIST_DEADLINE = 60.0

@@ -274,7 +274,9 @@ def shaped(parts: Mapping[str, Any], target: Target, call: Call, stamp: Raw, *, 
         raise Unusual
     if "_meta" in result or (part is not None and not isinstance(result.get(part), Raw)):
         result = target.publish_result(result, target.publish)
-    return for_modern_client(call.method, result, stamp) if is_modern else for_legacy_client(call.method, result)
+    if is_modern:
+        return for_modern_client(call.method, result, stamp, call.caller.account)
+    return for_legacy_client(call.method, result)
 
 
 def _may_address(text: bytes) -> bool:

@@ -7,6 +7,7 @@ put into its result otherwise is never touched.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from mcp_types import SERVER_INFO_META_KEY
@@ -20,11 +21,18 @@ _CACHEABLE = frozenset(name for name, row in METHODS.items() if row.is_cacheable
 _MODERN_ONLY = frozenset({"resultType", "ttlMs", "cacheScope"})
 
 
-def for_modern_client(method: str, result: dict[str, Any], server_info: dict[str, Any] | Raw) -> dict[str, Any]:
-    """The result for a client that speaks 2026-07-28. The stamp names us: it describes this connection."""
+def for_modern_client(
+    method: str, result: dict[str, Any], server_info: dict[str, Any] | Raw, account: Hashable = None
+) -> dict[str, Any]:
+    """The result for a client that speaks 2026-07-28. The stamp names us: it describes this connection.
+
+    What an account may use, others may not: caches keep it for that account alone, whatever the child says.
+    """
     shaped = {"resultType": "complete", **result}
     if method in _CACHEABLE and not is_input_required(result):
         shaped = {"ttlMs": 0, "cacheScope": "private", **shaped}
+    if account is not None and "cacheScope" in shaped:
+        shaped["cacheScope"] = "private"
     meta = result.get("_meta")
     shaped["_meta"] = {**(meta if isinstance(meta, dict) else {}), SERVER_INFO_META_KEY: server_info}
     return shaped
