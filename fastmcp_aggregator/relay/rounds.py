@@ -33,6 +33,7 @@ from fastmcp_aggregator.callers.call import Call
 from fastmcp_aggregator.callers.caller import Caller, ignore_progress
 from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.children.session.in_flight import AnyCaller
+from fastmcp_aggregator.children.session.incoming import MOST_OF_REQUEST
 from fastmcp_aggregator.children.timings import Timings
 from fastmcp_aggregator.protocol.json_rpc import Params, Result
 from fastmcp_aggregator.protocol.methods import SERVER_REQUESTS
@@ -182,7 +183,14 @@ def _input_responses(params: Params) -> Mapping[str, Any]:
 
 
 async def answers_to(caller: Caller, questions: Mapping[str, Any]) -> dict[str, Any]:
-    """The client's answers to all questions, by name; the first that it refuses ends the others."""
+    """The client's answers to all questions, by name; the first that it refuses ends the others.
+
+    Raises:
+        MCPError: the client's error, or the child asks for what no client can answer, or for too much at once.
+    """
+    if len(questions) > MOST_OF_REQUEST:
+        asked = f"the server asked {len(questions)} things at once"
+        raise MCPError(INTERNAL_ERROR, f"{asked}, of which a client is asked {MOST_OF_REQUEST} at most")
     asking = [asyncio.ensure_future(_answer(caller, question)) for question in questions.values()]
     try:
         return dict(zip(questions, await asyncio.gather(*asking), strict=True))

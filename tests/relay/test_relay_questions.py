@@ -213,6 +213,17 @@ async def test_a_modern_child_that_asks_without_end_is_given_up_for_a_legacy_cli
 
 
 @ways(lambda way: not way.is_modern and way.child_is_modern)
+async def test_a_modern_child_asks_a_legacy_client_few_things_at_once(way: Way, client: RawClient) -> None:
+    client.on_question = lambda method, params: {"result": {"roots": []}}
+    many = {str(number): ROOTS for number in range(20)}
+    assert len((await client.play(way.server, {"ask": many}))[0]) == 20
+    client.forget()
+    response = await client.send("tools/call", play(way, {"ask": {**many, "one more": ROOTS}}))
+    assert (response["error"]["code"], client.questions) == (-32603, [])
+    assert response["error"]["message"] == "the server asked 21 things at once, of which a client is asked 20 at most"
+
+
+@ways(lambda way: not way.is_modern and way.child_is_modern)
 @pytest.mark.parametrize("question", [{"method": "tasks/list"}, {"method": "ping"}, {}, None, "roots/list"])
 async def test_what_no_client_can_be_asked_is_not_asked(way: Way, client: RawClient, question: Any) -> None:
     result = {"resultType": "input_required", "inputRequests": {"a": question}}

@@ -42,7 +42,7 @@ _NOBODY = (
 )
 
 
-_MOST_OF_REQUEST, _MOST_QUESTIONS = 20, 100
+MOST_OF_REQUEST, _MOST_QUESTIONS = 20, 100
 """Questions that may be open for one request, and of one child."""
 _MOST_BYTES = 32 * 1024**2
 """Bytes of the open questions of a child together; one alone may have more."""
@@ -159,7 +159,7 @@ class Incoming:
         """
         size = json_size(params)
         is_full = len(self._open) >= _MOST_QUESTIONS or (self._open and sum(self._open) + size > _MOST_BYTES)
-        if is_full or (request is not None and request.questions >= _MOST_OF_REQUEST):
+        if is_full or (request is not None and request.questions >= MOST_OF_REQUEST):
             raise MCPError(INVALID_REQUEST, f"{method}: too many questions are open; wait for the answers first")
         deadline = None if request is None else request.deadline  # which it loses when it ends
         self._open.append(size)
