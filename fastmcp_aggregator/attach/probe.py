@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fastmcp_aggregator.attach import greeting
@@ -27,7 +27,7 @@ _MOST_UNANSWERED = 2
 
 
 class Timings(NamedTuple):
-    """Timeouts of a bridge that waits for its hub, in seconds."""
+    """Timeouts of a bridge that waits for its hub, in seconds, and the clock of its liveness probe."""
 
     start_timeout: float = 30.0
     """A hub which starts has so long to greet: it imports FastMCP first."""
@@ -39,6 +39,7 @@ class Timings(NamedTuple):
     """After so long without a sign of life, the hub is asked for one."""
     probe_timeout: float = 10.0
     """It has so long to answer."""
+    clock: Callable[[], float] = time.monotonic
     work_interval: float = 5.0
     """The time between looks at what a hub does that has not greeted or answered in time."""
 
@@ -66,7 +67,7 @@ class Probe:
         return self._unanswered >= _MOST_UNANSWERED
 
     def heard(self) -> None:
-        self._heard, self._unanswered = time.monotonic(), 0
+        self._heard, self._unanswered = self._timings.clock(), 0
         self.close()
 
     def rest(self) -> None:
@@ -83,7 +84,7 @@ class Probe:
     @property
     def due_in(self) -> float | None:
         """Seconds until there is something to do; None: nothing is expected."""
-        return None if self._heard is None else max(0.0, self._due - time.monotonic())
+        return None if self._heard is None else max(0.0, self._due - self._timings.clock())
 
     @property
     def _due(self) -> float:
@@ -92,7 +93,7 @@ class Probe:
 
     def look(self) -> float:
         """Something is expected: ask, if it is time, or give up an answer; seconds until there is something to do."""
-        now = time.monotonic()
+        now = self._timings.clock()
         if self._heard is None:
             self._heard = now
         due = self._due
@@ -126,7 +127,7 @@ class Probe:
             return
         if not self._unanswered:
             self._work = Work(record_of(self._hub_id) or {})
-        self._peer, self._answer_due = peer, time.monotonic() + self._timings.probe_timeout
+        self._peer, self._answer_due = peer, self._timings.clock() + self._timings.probe_timeout
         try:
             peer.send(greeting.line(greeting.PING))
         except OSError:

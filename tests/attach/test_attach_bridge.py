@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.doubles import Clock
 from support.harness import PATIENCE
 
 from fastmcp_aggregator.attach import bridge, greeting, probe
@@ -271,14 +271,6 @@ def test_a_greeting_that_came_while_the_bridge_had_no_processor_is_read(
     assert capfd.readouterr().err == ""
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time of a probe, in seconds."""
-    now = [0.0]
-    monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    return now
-
-
 @pytest.mark.parametrize(
     ("share", "is_wanted", "left_after"),
     [(0.001, False, None), (0.0, True, None), (0.0, False, 25.0), (1.0, True, 25.0), (0.9, True, 30.0)],
@@ -286,22 +278,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 )
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_serves_and_answers_no_probe_is_left_unless_it_works_and_gets_little_of_the_processor(
-    share: float, is_wanted: bool, left_after: float | None, clock: list[float], monkeypatch: pytest.MonkeyPatch
+    share: float, is_wanted: bool, left_after: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(clock[0] * share, is_wanted))
-    one = probe.Probe("h")
-    while not one.is_dead and clock[0] < 600:
-        clock[0] += one.look()
+    clock = Clock(0.0)
+    monkeypatch.setattr(probe, "processor_time", lambda _: probe.ProcessorTime(clock.now * share, is_wanted))
+    one = probe.Probe("h", Timings(clock=clock))
+    while not one.is_dead and clock.now < 600:
+        clock.now += one.look()
     one.close()
-    assert (clock[0] if one.is_dead else None) == left_after
+    assert (clock.now if one.is_dead else None) == left_after
 
 
 def test_an_answer_to_a_probe_counts_that_came_while_the_bridge_had_no_processor(
-    hub: socket.socket, clock: list[float]
+    hub: socket.socket,
 ) -> None:
-    one = probe.Probe("h")
-    clock[0] += one.look()
-    clock[0] += one.look()
+    clock = Clock(0.0)
+    one = probe.Probe("h", Timings(clock=clock))
+    clock.now += one.look()
+    clock.now += one.look()
     peer, _ = said_first(hub)
     with peer:
         peer.sendall(greeting.line(greeting.PING))
