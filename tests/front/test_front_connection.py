@@ -365,6 +365,13 @@ async def test_of_a_client_that_has_left_while_many_wait_nothing_is_read_unless_
     assert protocol.cycle is None
 
 
+async def test_empty_lines_before_a_request_are_parsed_at_once() -> None:
+    sock, protocol = connected(answer)
+    protocol.data_received(b"\r\n" * 3000 + HEAD + b"body" + b"\r\n" * 3000 + HEAD + b"body")
+    assert not protocol.held
+    await until(lambda: b"".join(sock.written).count(b" 200 ") == 2)
+
+
 @pytest.mark.parametrize(
     ("has_answered", "waits", "told"), [(False, False, 1), (False, True, 1), (True, True, 1), (True, False, 0)]
 )

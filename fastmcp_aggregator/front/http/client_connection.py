@@ -231,6 +231,8 @@ class ClientConnection(HttpToolsProtocol):
             self._parts += 1
             end = at + _PIECE
             head_end = data.find(_HEAD_END, at, end)
+            if head_end == at:  # empty lines: no head ends there, or one that is longer than a piece
+                head_end = data.find(_HEAD_END, min(end, len(data)) - len(data[at:end].lstrip(b"\r\n")), end)
             if head_end >= 0 and (self.pipeline or data.find(_HEAD_END, head_end + 1, end) >= 0):
                 end = head_end + len(_HEAD_END)  # one head at a time: what is behind it may have to wait
             self._take_piece(data[at:end])
