@@ -18,9 +18,8 @@ from fastmcp_aggregator.access.keys import new_key
 from fastmcp_aggregator.access.keys_file import FollowedKeys, read_keys, write_keys
 from fastmcp_aggregator.access.principal import Principal
 from fastmcp_aggregator.access.roles import ROLES, with_implied
-from fastmcp_aggregator.auth.verifiers import KeyToken, KeyVerifier, auth_from_settings
+from fastmcp_aggregator.auth.verifiers import KeyToken, KeyVerifier
 from fastmcp_aggregator.errors import ConfigError
-from fastmcp_aggregator.settings.model import load_settings
 
 GROUPS = {"web": {"servers": ["a"]}}
 CALL = {"name": "a:echo", "arguments": {}}
@@ -39,10 +38,8 @@ async def hub(auth: Any) -> AsyncIterator[httpx2.AsyncClient]:
 
 def keys(folder: Path, **roles: Iterable[str]) -> tuple[Any, dict[str, dict[str, str]]]:
     """An auth provider, and the headers with a key for each name, which has these roles."""
-    made = {name: new_key(name, None, None, of_key) for name, of_key in roles.items()}
-    write_keys(folder / "keys.json", [kept for _, kept in made.values()])
-    auth = auth_from_settings(load_settings(keys_file=str(folder / "keys.json")))
-    return auth, {name: {"X-API-Key": key} for name, (key, _) in made.items()}
+    credentials = Credentials(folder, dict.fromkeys(roles), {name: set(of_key) for name, of_key in roles.items()})
+    return credentials.auth, {name: credentials.of(name) for name in roles}
 
 
 async def allowed(http: httpx2.AsyncClient, headers: dict[str, str]) -> set[str]:

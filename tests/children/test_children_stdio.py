@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 
 import pytest
 from anyio import EndOfStream
 from mcp.shared.exceptions import MCPError
-from support.doubles import NoFlowControl
+from support.doubles import FedProcess, NoFlowControl
 from support.harness import PATIENCE
 from support.sessions import session_with
 from support.virtual_time import elapsed
@@ -109,19 +108,8 @@ async def test_answers_to_a_child_that_asks_without_end_and_reads_none_are_bound
         assert len(asyncio.all_tasks()) < 1200
 
 
-class Process(NoFlowControl):
-    """A process whose pipe is fed and ended by hand."""
-
-    server_key = "a"
-    write: Callable[[list[bytes]], None]
-    end: Callable[[], None]
-
-    def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None], _: object) -> None:
-        self.write, self.end = on_lines, on_end
-
-
 async def test_a_connection_is_lost_once_all_that_came_before_its_end_was_delivered() -> None:
-    process = Process()
+    process = FedProcess()
     transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
     with transport.reader(NoFlowControl(), lambda _: None) as reader:
         transport._attach(reader)
@@ -138,7 +126,7 @@ async def test_a_connection_is_lost_once_all_that_came_before_its_end_was_delive
 
 def test_a_connection_that_nobody_reads_is_lost_a_second_after_its_end() -> None:
     async def end() -> None:
-        process = Process()
+        process = FedProcess()
         transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
         with transport.reader(NoFlowControl(), lambda _: None) as reader:
             transport._attach(reader)

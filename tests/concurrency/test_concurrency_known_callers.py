@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from support.doubles import Clock
 
 from fastmcp_aggregator.concurrency import known_callers
 from fastmcp_aggregator.concurrency.known_callers import KnownCallers
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

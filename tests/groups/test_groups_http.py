@@ -10,15 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.credentials import Credentials
 from support.harness import config, lean
 from support.memory import build_aggregator
 from support.serving import browser
 
-from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.front.http.security import NOT_FOUND
-from fastmcp_aggregator.settings.model import load_settings
 from fastmcp_aggregator.virtual_server import VirtualServer
 
 GROUPS = {"web": {"servers": ["a"]}, "secret": {"servers": ["a"]}}
@@ -29,11 +26,9 @@ class Hub:
     """A hub with keys on a real socket: `ann` may use all groups, `bob` only `web`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        ann, bob = new_key("ann", None, None), new_key("bob", ["web"], None)
-        write_keys(folder / "keys.json", [ann[1], bob[1]])
-        self.ann, self.bob = ({"Authorization": f"Bearer {key}"} for key in (ann[0], bob[0]))
-        settings = load_settings(keys_file=str(folder / "keys.json"))
-        self.app = build_aggregator(config(a=lean()), groups=GROUPS, auth=auth_from_settings(settings))
+        credentials = Credentials(folder, {"ann": None, "bob": ["web"]})
+        self.ann, self.bob = credentials.of("ann"), credentials.of("bob")
+        self.app = build_aggregator(config(a=lean()), groups=GROUPS, auth=credentials.auth)
         self.made: list[str] = []
         """The groups of which an app was made."""
         make = VirtualServer.http_app_behind_checks

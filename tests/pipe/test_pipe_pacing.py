@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from mcp_types import JSONRPCRequest
+from support.doubles import FedProcess, FlowControl
 from support.harness import until
 
 from fastmcp_aggregator.children.stdio.transport import PacedFlowControl, ProcessTransport
@@ -15,24 +16,12 @@ from fastmcp_aggregator.children.stdio.transport import PacedFlowControl, Proces
 LONG = 3600.0
 
 
-class Pipe:
-    """Whether it is read."""
-
-    is_open = True
-
-    def pause_reading(self) -> None:
-        self.is_open = False
-
-    def resume_reading(self) -> None:
-        self.is_open = True
-
-
 @pytest.fixture
-def pipe() -> Pipe:
-    return Pipe()
+def pipe() -> FlowControl:
+    return FlowControl()
 
 
-async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pipe) -> None:
+async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: FlowControl) -> None:
     flow = PacedFlowControl(pipe)
     flow.pause_reading()
     assert not pipe.is_open
@@ -40,14 +29,14 @@ async def test_a_reader_that_falls_behind_closes_it_and_opens_it_again(pipe: Pip
     assert pipe.is_open
 
 
-async def test_a_rest_closes_it_until_it_is_over(pipe: Pipe) -> None:
+async def test_a_rest_closes_it_until_it_is_over(pipe: FlowControl) -> None:
     flow = PacedFlowControl(pipe)
     flow.throttle(0.01)
     assert not pipe.is_open
     await until(lambda: pipe.is_open)
 
 
-async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pipe: Pipe) -> None:
+async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pipe: FlowControl) -> None:
     flow = PacedFlowControl(pipe)
     flow.throttle(LONG)
     flow.pause_reading()
@@ -55,7 +44,7 @@ async def test_it_stays_closed_while_it_rests_though_its_reader_has_caught_up(pi
     assert not pipe.is_open
 
 
-async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(pipe: Pipe) -> None:
+async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(pipe: FlowControl) -> None:
     flow, rested = PacedFlowControl(pipe), asyncio.Event()
     flow.pause_reading()
     flow.throttle(0.0)
@@ -66,22 +55,16 @@ async def test_it_stays_closed_while_its_reader_is_behind_though_it_has_rested(p
     assert pipe.is_open
 
 
-async def test_resting_twice_is_resting_once(pipe: Pipe) -> None:
+async def test_resting_twice_is_resting_once(pipe: FlowControl) -> None:
     flow = PacedFlowControl(pipe)
     flow.throttle(0.01)
     flow.throttle(LONG)
     await until(lambda: pipe.is_open)
 
 
-class Process(Pipe):
-    """A process that has been started, and whose pipe is fed by hand."""
-
-    server_key = "a"
-
-
 @pytest.mark.parametrize(("length", "is_read_on"), [(1000, True), (1_000_000, False)])
 async def test_after_a_long_message_the_pipe_rests_for_what_it_takes_to_parse(length: int, is_read_on: bool) -> None:
-    process = Process()
+    process = FedProcess()
     transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
     note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * length}}
     with transport.reader(transport._flow, lambda _: None) as reader:
@@ -92,7 +75,7 @@ async def test_after_a_long_message_the_pipe_rests_for_what_it_takes_to_parse(le
 
 
 async def test_a_server_that_asks_too_fast_is_read_more_slowly_and_only_a_flood_is_dropped() -> None:
-    process = Process()
+    process = FedProcess()
     transport = ProcessTransport(process, has_fast_path=False)  # type: ignore[arg-type]
     request = JSONRPCRequest(jsonrpc="2.0", id=1, method="roots/list")
     assert all(transport.admits(request) for _ in range(1000))
@@ -121,7 +104,7 @@ LONG_TEXT = "x" * 5_000_000
     ],
 )
 async def test_what_is_no_answer_and_longer_than_4_mib_is_dropped(line: str, is_read: bool) -> None:
-    transport = ProcessTransport(Process(), has_fast_path=False)  # type: ignore[arg-type]
+    transport = ProcessTransport(FedProcess(), has_fast_path=False)  # type: ignore[arg-type]
     text = line.replace("LONG", LONG_TEXT).encode()
     assert transport._without_excess([b"{}", text]) == ([b"{}", text] if is_read else [b"{}"])
     assert transport._without_excess([text]) == ([text] if is_read else [])

@@ -17,24 +17,12 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
+from support.doubles import FlowControl
 
 from fastmcp_aggregator.message_streams import MessageReader, MessageWriter, encode, read_message
 
 SAFETY_NET = 10.0
 CANCELLED = "notifications/cancelled"
-
-
-class FlowControl:
-    """Notes what the reader asks of its pipe."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def pause_reading(self) -> None:
-        self.asked.append("pause")
-
-    def resume_reading(self) -> None:
-        self.asked.append("resume")
 
 
 class LineWriter:

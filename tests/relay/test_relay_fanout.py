@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mcp.server.connection import Connection
+from support.doubles import subscribable_child
 from support.virtual_time import VirtualTimePolicy, now
 
 from fastmcp_aggregator.callers.fanout import Fanout
@@ -36,17 +37,7 @@ class Crowd:
         self.clients = LiveClients(self.fanout)
         self.subscriptions = Subscriptions(self._nothing, self.fanout)
         self.sent: list[tuple[float, str, Connection, str]] = []
-        session = SimpleNamespace(era="legacy", lost=asyncio.Event(), serves=lambda *_: None)
-
-        async def found() -> Any:
-            return session
-
-        async def request(*_: Any, **__: Any) -> dict[str, Any]:
-            return {}
-
-        self.child: Any = SimpleNamespace(
-            key="up", instance_id="up", calls=SimpleNamespace(session=found, request=request)
-        )
+        self.child = subscribable_child("up", "up")
 
     async def join(self, who: str, count: int = 1) -> list[Connection]:
         """So many connections of a principal, each subscribed to the one resource."""

@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 from fastmcp.server.middleware import Middleware
+from support.credentials import Credentials
 from support.harness import config, connected, lean, until
 from support.memory import build_aggregator, scripted
 from support.serving import served
 from support.wire import EVERYTHING, META, Message, RawClient, text_of
 
 import fastmcp_aggregator
-from fastmcp_aggregator.access.keys import new_key
-from fastmcp_aggregator.access.keys_file import write_keys
-from fastmcp_aggregator.auth.verifiers import auth_from_settings
 from fastmcp_aggregator.groups import Group
-from fastmcp_aggregator.settings.model import load_settings
 
 TASKS = "io.modelcontextprotocol/tasks"
 TAKES = {**EVERYTHING, "extensions": {TASKS: {}}}
@@ -203,20 +200,17 @@ async def test_an_id_is_good_after_a_restart_where_the_server_knows_the_task() -
 
 
 async def test_a_task_is_there_for_nobody_but_who_began_it(tmp_path: Path) -> None:
-    made = {name: new_key(name, ["all", name], None) for name in ("ann", "ben")}
-    write_keys(tmp_path / "keys.json", [kept for _, kept in made.values()])
-    auth = auth_from_settings(load_settings(keys_file=str(tmp_path / "keys.json")))
+    credentials = Credentials(tmp_path, {name: ["all", name] for name in ("ann", "ben")})
     groups = {
         "all": {"servers": ["a"]},
         "ann": {"servers": ["a"], "tools": ["a:echo"]},
         "ben": {"servers": ["b"]},
     }
-    app = build_aggregator(config(a=tasking(), b=tasking()), groups=groups, auth=auth)
+    app = build_aggregator(config(a=tasking(), b=tasking()), groups=groups, auth=credentials.auth)
     async with served(app) as front:
 
         async def connect(who: str, group: str) -> RawClient:
-            headers = {"X-API-Key": made[who][0]}
-            return await front.connect(group, modern=True, capabilities=TAKES, headers=headers)
+            return await front.connect(group, modern=True, capabilities=TAKES, headers=credentials.of(who))
 
         ann, ben = await connect("ann", "all"), await connect("ben", "all")
         task = {"taskId": (await ann.result("tools/call", calling(polls=0)))["taskId"], "inputResponses": {}}

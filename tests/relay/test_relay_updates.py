@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Hashable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
+from support.doubles import subscribable_child
 
 from fastmcp_aggregator.callers.fanout import Fanout
 from fastmcp_aggregator.catalogue.snapshot import Kind
@@ -20,31 +19,8 @@ from fastmcp_aggregator.relay.subscriptions import Subscriptions
 PUBLIC, ORIGINAL = "me://crm/who", "me://who"
 
 
-class Session:
-    """One at a child that takes every subscription."""
-
-    era = "legacy"
-    lost = asyncio.Event()
-
-    def serves(self, principal: Hashable, holder: Hashable = None) -> None:
-        """Nothing depends on it here."""
-
-    async def request(self, *_: Any) -> dict[str, Any]:
-        """To be told of nothing any more."""
-        return {}
-
-
 def instance_of(principal: str) -> Any:
-    session = Session()
-
-    async def found() -> Session:
-        return session
-
-    async def request(*_: Any, **__: Any) -> dict[str, Any]:
-        return {}
-
-    calls = SimpleNamespace(session=found, request=request)
-    return SimpleNamespace(key="crm", instance_id=("crm", principal), calls=calls)
+    return subscribable_child("crm", ("crm", principal))
 
 
 @pytest.mark.parametrize("principals", [("alice", "bob"), (None, None)], ids=["principals", "clients"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +40,49 @@ class NoFlowControl:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+class FlowControl:
+    """A pipe's, which notes what its reader asks."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self.asked[-1:] != ["pause"]
+
+    def pause_reading(self) -> None:
+        self.asked.append("pause")
+
+    def resume_reading(self) -> None:
+        self.asked.append("resume")
+
+
+class FedProcess(FlowControl):
+    """A process that has been started, and whose pipe is fed and ended by hand."""
+
+    server_key = "a"
+    write: Callable[[list[bytes]], None]
+    end: Callable[[], None]
+
+    def attach(self, on_lines: Callable[[list[bytes]], None], on_end: Callable[[], None], _: object) -> None:
+        self.write, self.end = on_lines, on_end
+
+
+def subscribable_child(key: str, instance_id: Hashable) -> Any:
+    """A child of the legacy era that takes every subscription."""
+
+    async def request(*_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    session = SimpleNamespace(era="legacy", lost=asyncio.Event(), serves=lambda *_: None, request=request)
+
+    async def found() -> Any:
+        return session
+
+    calls = SimpleNamespace(session=found, request=request)
+    return SimpleNamespace(key=key, instance_id=instance_id, calls=calls)
 
 
 @dataclass(eq=False)
