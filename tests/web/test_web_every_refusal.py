@@ -26,7 +26,7 @@ from support.credentials import Credentials, bearer
 from support.harness import PATIENCE, config, lean, talking, until
 from support.keyed_hub import KeyedHub, keyed_hub
 from support.memory import build_aggregator
-from support.wire import EVERYTHING
+from support.wire import EVERYTHING, Message
 from support.wire_http import HttpClient
 
 import fastmcp_aggregator
@@ -249,6 +249,19 @@ async def held_call(folder: Path) -> None:
         await thief.error("tools/call", {**params, **answers, "requestState": held["requestState"]})
 
 
+async def held_call_elsewhere(folder: Path) -> None:
+    """Another replica has the call, and says whose it is not."""
+    denied = {"code": -32602, "message": "it is over", "data": None, "denied": "the call belongs to another caller"}
+
+    async def request(*_: Any) -> Message:
+        return {"error": denied}
+
+    async with hub(folder) as place:
+        place.app._backend.peers.request = request  # type: ignore[method-assign]
+        params = {"name": "a:play", "arguments": {}, "requestState": f"held-{'0' * 16}.x", "inputResponses": {"x": {}}}
+        await (await place.connect("red", modern=True)).error("tools/call", params)
+
+
 async def question_to_nobody(folder: Path) -> None:
     async with hub(folder) as place:
         one, other = [await place.connect(name, group="both") for name in ("both", "all")]
@@ -425,6 +438,7 @@ CASES: dict[str, list[Case]] = {
     "front/pipeline.py: Pipeline._route MCP": [errs("prompts/get", name="b:play")],
     "relay/account_calls.py: AccountCalls._resumed_login MCP": [other_s_login],
     "relay/pending_calls.py: PendingCalls.take MCP": [held_call],
+    "relay/remote_rounds.py: result_from MCP": [held_call_elsewhere],
 }
 """By the place, in what cases it refuses."""
 
