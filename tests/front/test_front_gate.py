@@ -191,15 +191,14 @@ def test_who_goes_on_after_refusals_begins_in_turns_and_others_at_once() -> None
 
 
 @pytest.mark.parametrize("what", ["admitted", "sessions", "streams"])
-def test_what_there_is_no_place_for_is_refused_in_turns(what: str) -> None:
+def test_what_there_is_no_slot_for_is_refused_in_turns(what: str) -> None:
     async def flood() -> None:
         inner = Inner()
         gate = Gate(inner, GateLimits(1, 0, 1000, sessions=1), ENDPOINTS, has_auth=False)
         caller = Caller(gate)
         body = {"admitted": b"12", "sessions": INITIALIZE, "streams": LISTENING}[what]
         headers = [LISTEN, MODERN] if what == "streams" else []
-        share = {"admitted": "admitted", "sessions": "sessions", "streams": "streams"}[what]
-        while getattr(gate._admission, share).try_acquire(NETWORK):
+        while getattr(gate._admission, what).try_acquire(NETWORK):
             pass
         for _ in range(40):
             assert (await caller.send(body, path="/mcp", headers=headers))[0] == 503
