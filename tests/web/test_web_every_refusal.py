@@ -105,6 +105,7 @@ NO_MATTER_OF_RIGHTS = {
     "auth/resource_metadata.py: GroupMetadata.route.serve 404": "what can be no group has none; all others have",
     "front/http/sse.py: where_mcp_is.answer 404": "nothing is there",
     "virtual_server.py: VirtualServer._make_http_app 404": "the same",
+    "relay/remote_rounds.py: result_from MCP": "another replica refuses it (tests/replicas/test_replicas.py)",
     "web/accounts.py: AccountPages._begin_for_hub 404": "an operator names a server that the hub does not log in to",
     "web/accounts.py: AccountPages._end 404": "one has no account there oneself",
     "web/accounts.py: AccountPages._revoke 404": "an operator names an account that there is not",
