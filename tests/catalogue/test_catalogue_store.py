@@ -1,4 +1,4 @@
-"""Catalogues on disk: what is kept comes back, and what cannot be used is said once and left alone."""
+"""Catalogues on disk: what is kept comes back, and what cannot be used is said once and replaced."""
 
 from __future__ import annotations
 
@@ -259,6 +259,9 @@ def test_a_file_that_cannot_be_used_is_as_if_it_were_not_there_and_said_once(
         assert not known(store, program()).by_kind
         assert not known(store, program()).by_kind
     assert len(caplog.records) == 1
+    if spoil is not link:
+        keep(store, program())
+        assert known(CatalogueStore(folder), program()).by_kind == {"any": KNOWN}
 
 
 def test_a_file_of_another_user_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from fastmcp_aggregator.catalogue.snapshot import CacheHint, Catalogue, Kind, ids_of, usable
 
 _FORMAT = 2
-"""A document of a later one is left alone."""
+"""A document of another one is not read."""
 MOST_KINDS = 4
 """Kinds of clients whose catalogues are kept; those that came last."""
 _MOST_SHOWN = 20

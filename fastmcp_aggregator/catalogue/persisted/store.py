@@ -2,8 +2,8 @@
 
 Theory. A cache may be absent, read-only, full, damaged, another user's or on a share that is gone; then the servers are
 asked as if there were none, and nothing else happens. So a file is used only if it is plain, ours, whole and of this
-version; what cannot be used is said once and left alone; and no write is waited for. What was listed again as it
-was only makes its file younger: a file's time is when its lists were last read.
+version; what cannot be used is said once, and replaced by what is listed next; and no write is waited for. What was
+listed again as it was only makes its file younger: a file's time is when its lists were last read.
 """
 
 from __future__ import annotations
