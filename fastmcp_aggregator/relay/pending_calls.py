@@ -34,6 +34,7 @@ from fastmcp_aggregator.concurrency.limiter import FairShare
 from fastmcp_aggregator.protocol import client_capabilities
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS
+from fastmcp_aggregator.replicas.peers import Peers
 from fastmcp_aggregator.replicas.wire import is_replica_id
 
 _MARK = "."
@@ -209,8 +210,7 @@ class _Entry:
 class PendingCalls:
     """The calls whose clients are to come back. Owned by one `Runtime`."""
 
-    def __init__(self, timings: Timings, replica: Callable[[], str] = lambda: "") -> None:
-        """`replica` tells by which id other replicas reach this one; empty: they cannot."""
+    def __init__(self, timings: Timings, peers: Peers) -> None:
         self.timeout = timings.pending_timeout
         self._pending: dict[str, _Entry] = {}
         self._states: dict[tuple[Hashable, str], str] = {}
@@ -218,7 +218,7 @@ class PendingCalls:
         self._present: set[Hashable] = set()
         """The clients on pipes of which it is told here when they leave."""
         self._capacity = FairShare(timings.pending_calls)
-        self._replica = replica
+        self._peers = peers
 
     async def round(self, call: PendingCall, identity: Callable[[], Identity]) -> Result:
         """The child's result, or what it asks first; then the call is held until its client comes back.
@@ -258,7 +258,7 @@ class PendingCalls:
         """Hold a call until its client is back; the `requestState` for the client."""
         if not self._capacity.try_acquire(call.holder):
             raise MCPError(INTERNAL_ERROR, "too many calls wait for their clients' answers already; try again")
-        replica = self._replica()
+        replica = self._peers.id
         state = f"{PENDING}{replica}{_MARK if replica else ''}{secrets.token_urlsafe(24)}"
         expiry = asyncio.get_running_loop().call_later(self.timeout, self._expire, state)
         self._pending[state] = _Entry(call, identity, expiry)
@@ -273,7 +273,7 @@ class PendingCalls:
         if state in self._pending:
             return None
         replica, mark, _ = state.removeprefix(PENDING).partition(_MARK)
-        return replica if mark and is_replica_id(replica) and replica != self._replica() else None
+        return replica if mark and is_replica_id(replica) and replica != self._peers.id else None
 
     def cancel(self, client: Hashable, request_id: str) -> None:
         """End the call whose client has cancelled a request that was answered with questions: it will not come back.

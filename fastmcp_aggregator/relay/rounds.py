@@ -69,7 +69,7 @@ class Rounds:
     def __init__(self, log_levels: ChildLogLevels, instances: Instances, peers: Peers, timings: Timings) -> None:
         self._peers = peers
         self._instances = instances
-        self._pending = PendingCalls(timings, lambda: self._peers.id)
+        self._pending = PendingCalls(timings, peers)
         self._log_levels = log_levels
 
     async def ask(self, child: Child, call: Call) -> Result:
