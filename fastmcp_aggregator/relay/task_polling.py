@@ -25,6 +25,8 @@ from fastmcp_aggregator.relay.rounds import answers_to
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 30.0
 """Seconds between two requests, whatever the server names."""
 _DEFAULT_INTERVAL = 5.0
+_MOST_QUESTIONS = 200
+"""Of one task: their names are kept."""
 _LOST_BOUND = 60.0
 """Seconds for which a server that cannot be asked is tried again."""
 
@@ -97,6 +99,8 @@ class Polling:
         if self._caller.is_modern:
             raise MCPError(INTERNAL_ERROR, "the task needs input from its client, which cannot be requested here")
         self._answered |= new.keys()
+        if len(self._answered) > _MOST_QUESTIONS:
+            raise MCPError(INTERNAL_ERROR, f"the task asked more than {_MOST_QUESTIONS} things of its client")
         await self._ask(TASKS_UPDATE.name, inputResponses=await answers_to(self._caller, new))
         return True
 

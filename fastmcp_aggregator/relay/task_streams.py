@@ -51,7 +51,8 @@ class _OfServer:
         elif not self.agreed.done():
             agreed = params.get("notifications")
             ids = agreed.get("taskIds") if isinstance(agreed, Mapping) else None
-            self.agreed.set_result([each for each in ids if each in self.tasks] if isinstance(ids, list) else [])
+            named = {each for each in ids if isinstance(each, str)} if isinstance(ids, list) else ()
+            self.agreed.set_result([task for task in self.tasks if task in named])
 
 
 @asynccontextmanager

@@ -94,3 +94,21 @@ async def test_what_is_no_result_is_an_error(task: Any, code: int, message: str)
         await polling.result(WORKING)
     assert caught.value.error.code == code
     assert polling.is_over
+
+
+async def test_a_task_that_asks_without_end_is_given_up() -> None:
+    asked: list[str] = []
+
+    async def ask(method: str, *about: Any) -> dict[str, Any]:
+        asked.append(method)
+        return {"roots": []}
+
+    class Curious(Server):
+        async def __call__(self, method: str, **more: Any) -> dict[str, Any]:
+            question = {f"{len(asked)}-{number}": {"method": "roots/list"} for number in range(20)}
+            return {"status": "input_required", "inputRequests": question, "ttlMs": None}
+
+    curious: Any = SimpleNamespace(notify=lambda method, params: None, is_modern=False, ask=ask)
+    with pytest.raises(MCPError, match="the task asked more than 200 things"):
+        await Polling(Curious(), curious).result(WORKING)
+    assert len(asked) == 200

@@ -19,6 +19,7 @@ from support.wire import EVERYTHING, META, Message, RawClient, text_of
 
 import fastmcp_aggregator
 from fastmcp_aggregator.groups import Group
+from fastmcp_aggregator.relay import task_streams
 
 TASKS = "io.modelcontextprotocol/tasks"
 TAKES = {**EVERYTHING, "extensions": {TASKS: {}}}
@@ -493,3 +494,10 @@ async def test_a_poll_costs_what_a_request_costs() -> None:
         await asyncio.gather(*(client.result("tasks/get", task) for _ in range(10)))
         assert len(scripts["a"].life.received) == before + 10
         assert all(META + "clientCapabilities" in each["params"]["_meta"] for each in scripts["a"].life.received[-10:])
+
+
+async def test_a_server_agrees_to_tasks_that_were_asked_for_and_to_each_once() -> None:
+    heard = task_streams._OfServer({"a": NotImplemented, "b": NotImplemented}, lambda *about: None)
+    agreed = [["a"], {}, None, 1, "c", *["b"] * 100_000]
+    heard.heard("notifications/subscriptions/acknowledged", {"notifications": {"taskIds": agreed}})
+    assert heard.agreed.result() == ["b"]
