@@ -19,7 +19,7 @@ from fastmcp_aggregator.errors import ChildServerError
 from fastmcp_aggregator.extensions.tasks import is_over
 from fastmcp_aggregator.protocol.json_rpc import Result
 from fastmcp_aggregator.protocol.methods import PROGRESS, TASKS_GET, TASKS_UPDATE
-from fastmcp_aggregator.relay.instances.open_tasks import TASK_LIFETIME
+from fastmcp_aggregator.relay.instances.open_tasks import lifetime_of
 from fastmcp_aggregator.relay.rounds import answers_to
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 30.0
@@ -105,9 +105,8 @@ class Polling:
         return True
 
     def _require_time(self, task: Result) -> None:
-        ttl = task.get("ttlMs")
-        life = ttl / 1000 if isinstance(ttl, int | float) else TASK_LIFETIME
-        if not is_over(task) and self._clock() - self._began > min(life, TASK_LIFETIME) + LONGEST_INTERVAL:
+        life = lifetime_of(task.get("ttlMs"))
+        if not is_over(task) and self._clock() - self._began > life + LONGEST_INTERVAL:
             raise MCPError(
                 INTERNAL_ERROR, f"the task was not done within {life:.0f} s, after which it may be forgotten"
             )
@@ -116,8 +115,9 @@ class Polling:
 def interval_of(task: Mapping[str, Any]) -> float:
     """Seconds between two requests for a task, within bounds."""
     named = task.get("pollIntervalMs")
-    seconds = named / 1000 if isinstance(named, int | float) and named > 0 else _DEFAULT_INTERVAL
-    return min(max(seconds, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+    if not isinstance(named, int | float) or not named > 0:
+        return _DEFAULT_INTERVAL
+    return max(min(named, LONGEST_INTERVAL * 1000) / 1000, SHORTEST_INTERVAL)
 
 
 def _outcome(task: Result) -> Result:

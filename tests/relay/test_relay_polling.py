@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mcp.shared.exceptions import MCPError
 from support.virtual_time import VirtualTimePolicy, now
 
+from fastmcp_aggregator.children.child import Child
 from fastmcp_aggregator.errors import ChildServerError
+from fastmcp_aggregator.relay.instances.open_tasks import TASK_LIFETIME, OpenTasks
 from fastmcp_aggregator.relay.task_polling import LONGEST_INTERVAL, SHORTEST_INTERVAL, Polling, interval_of
 
 
@@ -52,7 +55,17 @@ async def test_pauses_double_up_to_what_the_server_names() -> None:
 
 @pytest.mark.parametrize(
     ("named", "seconds"),
-    [(0, 5), (-1, 5), (None, 5), ("x", 5), (1, SHORTEST_INTERVAL), (10**9, LONGEST_INTERVAL), (2000, 2)],
+    [
+        (0, 5),
+        (-1, 5),
+        (None, 5),
+        ("x", 5),
+        (1, SHORTEST_INTERVAL),
+        (10**9, LONGEST_INTERVAL),
+        (2000, 2),
+        pytest.param(10**400, LONGEST_INTERVAL, id="huge"),
+        (math.nan, 5),
+    ],
 )
 def test_the_interval_is_within_bounds(named: Any, seconds: float) -> None:
     assert interval_of({"pollIntervalMs": named}) == seconds
@@ -112,3 +125,20 @@ async def test_a_task_that_asks_without_end_is_given_up() -> None:
     with pytest.raises(MCPError, match="the task asked more than 200 things"):
         await Polling(Curious(), curious).result(WORKING)
     assert len(asked) == 200
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"),
+    [(10**400, TASK_LIFETIME), (-(10**400), 0), (math.nan, TASK_LIFETIME)],
+    ids=["huge", "less", "none"],
+)
+async def test_a_task_is_kept_for_no_longer_than_a_day_whatever_number_its_server_says(
+    ttl: Any, seconds: float
+) -> None:
+    tasks, instance = OpenTasks(), cast("Child", object())
+    tasks.hold(instance, "a", ttl)
+    assert tasks.held_for(instance) == seconds
+    late = {**WORKING, "ttlMs": ttl}
+    with pytest.raises(MCPError, match="the task was not done within"):
+        await Polling(Server(late), caller([])).result(late)
+    assert now() <= seconds + 2 * LONGEST_INTERVAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import Any
 
 from fastmcp_aggregator.children.child import Child
 
@@ -11,6 +12,12 @@ TASK_LIFETIME = 24 * 3600.0
 """Seconds for which a task is kept after it was last heard of, at most, and if its server does not say for how long."""
 _MOST = 1000
 """Open tasks of one instance that are kept in mind."""
+
+
+def lifetime_of(ttl_ms: Any) -> float:
+    """Seconds for which a task may be asked for; its server may say anything: NaN, or what no float can be."""
+    is_shorter = isinstance(ttl_ms, int | float) and ttl_ms < TASK_LIFETIME * 1000
+    return max(0, ttl_ms) / 1000 if is_shorter else TASK_LIFETIME
 
 
 class OpenTasks:
@@ -21,7 +28,7 @@ class OpenTasks:
         self._tasks: dict[Child, tuple[str, dict[str, float]]] = {}
         """The name of each that has made tasks, and until when it is kept for which, by the loop's clock."""
 
-    def hold(self, instance: Child, task: str, ttl_ms: float | None, *, over: bool = False) -> str:
+    def hold(self, instance: Child, task: str, ttl_ms: Any, *, over: bool = False) -> str:
         """Keep a child or instance while a task of it is open; what the ids of an instance's tasks name it."""
         if instance not in self._tasks:
             self._tasks[instance] = name, _ = secrets.token_urlsafe(9), {}
@@ -29,8 +36,7 @@ class OpenTasks:
         name, tasks = self._tasks[instance]
         tasks.pop(task, None)
         if not over:
-            life = ttl_ms / 1000 if isinstance(ttl_ms, int | float) else TASK_LIFETIME
-            tasks[task] = asyncio.get_running_loop().time() + min(life, TASK_LIFETIME)
+            tasks[task] = asyncio.get_running_loop().time() + lifetime_of(ttl_ms)
         if len(tasks) > _MOST:
             del tasks[next(iter(tasks))]
         return name
