@@ -5,7 +5,8 @@
 A hub runs as a process, and so does who floods it, on 8 connections or more. Another caller calls one after the other,
 in slices: the flood takes turns with quiet. It has the same address, and opens a connection for each call, unless the
 row says otherwise. Each flood is held if the other's p99 is under three times that of the quiet slices, and each of its
-calls is answered. Nothing else may run on the machine.
+calls is answered. The other has a key, so it is another caller than who floods from its address, as one behind the same
+NAT: without authentication all of an address are one. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
