@@ -105,7 +105,6 @@ NO_MATTER_OF_RIGHTS = {
     "auth/resource_metadata.py: GroupMetadata.route.serve 404": "what can be no group has none; all others have",
     "front/http/sse.py: where_mcp_is.answer 404": "nothing is there",
     "virtual_server.py: VirtualServer._make_http_app 404": "the same",
-    "relay/remote_rounds.py: result_from MCP": "another replica refuses it (tests/replicas/test_replicas.py)",
     "web/accounts.py: AccountPages._begin_for_hub 404": "an operator names a server that the hub does not log in to",
     "web/accounts.py: AccountPages._end 404": "one has no account there oneself",
     "web/accounts.py: AccountPages._revoke 404": "an operator names an account that there is not",
@@ -116,10 +115,6 @@ NO_MATTER_OF_RIGHTS = {
     "web/dashboard/assets.py: asset_response 404": "there is no such file",
 }
 """Places that answer so to nobody for lack of rights, and why."""
-AT_ANOTHER_REPLICA = {
-    "relay/remote_rounds.py: result_from MCP": "replicas/test_replicas.py, a state of another principal",
-}
-"""Places that answer what another replica has refused, and the test that finds the line in the audit log."""
 
 
 # Where it is refused, for real.
@@ -449,7 +444,7 @@ CASES: dict[str, list[Case]] = {
 
 
 def test_every_place_that_refuses_is_known() -> None:
-    assert places() == CASES.keys() | NO_MATTER_OF_RIGHTS.keys() | AT_ANOTHER_REPLICA.keys()
+    assert places() == CASES.keys() | NO_MATTER_OF_RIGHTS.keys()
 
 
 @pytest.mark.parametrize("name", [f"{place} #{number}" for place in CASES for number in range(len(CASES[place]))])
