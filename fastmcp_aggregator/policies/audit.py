@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,9 +60,12 @@ def audit_of(settings: AggregatorSettings) -> Audit | None:
 class Audit(Policy):
     """A policy that records every call, and has the words for what never becomes one."""
 
-    def __init__(self, log: AuditLog, *, with_arguments: bool = False) -> None:
+    def __init__(
+        self, log: AuditLog, *, with_arguments: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """`with_arguments`: whether arguments are written out, where otherwise there is their digest."""
         self.log = log
+        self._clock = clock
         self._with_arguments = with_arguments
         self._refused: dict[str, TokenBucket] = {}
         """Rate limits of recorded refusals, by principal."""
@@ -148,7 +151,7 @@ class Audit(Policy):
             if len(self._refused) >= _MOST_CALLERS:
                 self._forget(next(iter(self._refused)))
             rate = self._refused[principal] = TokenBucket(burst=_BURST, rate=_RATE)
-        if rate.take(time.monotonic()):
+        if rate.take(self._clock()):
             self.log.record(event, {**fields, "unrecorded": rate.rejected or None})
             rate.rejected = 0
 
@@ -161,7 +164,7 @@ class Audit(Policy):
 
     def _unauthenticated(self, event: str, client: str, path: str, reason: str) -> None:
         rate = self._unauthenticated_rate
-        if rate.take(time.monotonic()):
+        if rate.take(self._clock()):
             who = {"principal": ANYONE, "client": client, "path": cut(path, _NAME_LIMIT)}
             what = {"outcome": "denied", "reason": reason, "unrecorded": rate.rejected or None}
             self.log.record(event, who | what)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.doubles import Clock
 from support.wire import PATIENCE
 
 from fastmcp_aggregator.children.process.stderr import ChildStderr
@@ -202,17 +203,14 @@ def test_a_flood_of_short_lines_is_passed_on_in_order_and_in_few_writes_that_a_p
     assert max(ours.sizes) <= 4096
 
 
-def test_a_server_that_floods_stderr_does_not_drown_what_others_say(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr("fastmcp_aggregator.children.process.stderr._clock", lambda: now[0])
-    stderr = ChildStderr("loud")
+def test_a_server_that_floods_stderr_does_not_drown_what_others_say(capfd: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    stderr = ChildStderr("loud", clock=clock)
     for _ in range(30):
         stderr.feed(b"again\n" * 100)
     told = "[loud] more than 1000 lines in 10 s: the others are left out here"
     assert capfd.readouterr().err.splitlines() == [*["[loud] again"] * 1000, told]
-    now[0] += 10
+    clock.now += 10
     stderr.feed(b"less\n")
     assert capfd.readouterr().err == "[loud] less\n"
     assert stderr.tail(3001) == (*["again"] * 3000, "less")

@@ -6,14 +6,13 @@ import hashlib
 import json
 import os
 import stat
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from support.doubles import call, run
+from support.doubles import Clock, call, run
 from support.harness import until
 
 from fastmcp_aggregator.access.principal import Principal
@@ -238,18 +237,16 @@ REFUSE: dict[str, Callable[[Audit, Principal, str], None]] = {
 
 @pytest.mark.parametrize("refuse", REFUSE.values(), ids=REFUSE)
 def test_a_flood_of_refusals_of_one_caller_is_counted_and_not_written_out(
-    refuse: Callable[[Audit, Principal, str], None], monkeypatch: pytest.MonkeyPatch
+    refuse: Callable[[Audit, Principal, str], None],
 ) -> None:
-    now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    entries = Entries()
-    audit = Audit(entries)
+    entries, clock = Entries(), Clock()
+    audit = Audit(entries, clock=clock)
     for _ in range(5000):
         refuse(audit, ANN, "db:drop")
     assert len(entries.all) == 100
     refuse(audit, Principal("bob"), "db:drop")
     assert entries.all[-1][1]["principal"] == "bob"
-    now = 0.11
+    clock.now += 0.11
     refuse(audit, ANN, "db:drop")
     assert (len(entries.all), entries.all[-1][1]["unrecorded"]) == (102, 4900)
 

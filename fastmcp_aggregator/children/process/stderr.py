@@ -34,7 +34,6 @@ _JSON_TEXT = 300
 _MOST_A_SECOND = 100_000
 """Lines that are read of a child that says many at once: thousands of empty ones come in one read."""
 _LEFT_OUT = b"more than %d lines in %d s: the others are left out here" % (_MOST_LINES, _WINDOW)
-_clock = time.monotonic
 
 
 class ChildStderr:
@@ -47,6 +46,7 @@ class ChildStderr:
         *,
         secrets: Callable[[], Iterable[str]] = tuple,
         as_json: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`directory` is where a file of it is kept; `as_json`, how it is passed on. `secrets` are asked for once, when
         something is said.
@@ -55,6 +55,7 @@ class ChildStderr:
         self._directory = directory
         self._secrets = secrets
         self._as_json = as_json
+        self._clock = clock
         self._file: StderrFile | None = None
         self._splitter = LineSplitter(_LINE_LIMIT)
         self._tail = bytearray()
@@ -106,7 +107,7 @@ class ChildStderr:
 
     def _some(self, lines: list[bytes]) -> list[bytes]:
         """The lines that are passed on; where some are not, that is said instead of them, once."""
-        now = _clock()
+        now = self._clock()
         if now >= self._window_ends:
             self._window_ends, self._passed_on = now + _WINDOW, 0
         before, self._passed_on = self._passed_on, self._passed_on + len(lines)
