@@ -59,7 +59,7 @@ class Caller(NonceCaller):
 
     def check_told(self, server: str, nonce: str, own: list[Message]) -> None:
         progress = [message["params"]["progress"] for message in own if message.get("method") == PROGRESS]
-        assert progress == [1, 2, 3]
+        assert [number for number in progress if number > 0] == [1, 2, 3]  # below it tells of a start that takes long
 
     def check(self) -> None:
         """All nonces that came are this caller's."""
