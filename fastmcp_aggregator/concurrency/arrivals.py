@@ -23,8 +23,9 @@ from fastmcp_aggregator.concurrency.connections import Connections
 from fastmcp_aggregator.concurrency.known_callers import Digest, KnownCallers
 from fastmcp_aggregator.concurrency.limiter import Holder
 
-_AT_ONCE = 16
-"""Connections that are accepted, heard or closed in a turn of the event loop."""
+_AT_ONCE = 64
+"""Connections that are accepted or heard in a turn of the event loop: the system's queue knows no turns."""
+_CLOSED_AT_ONCE = 16
 _MANY = 16
 """Connections that wait. While fewer do, one whose client has ended its half is taken up: it may wait for an answer."""
 _LATELY = 0.05
@@ -218,7 +219,7 @@ class Arrivals:
         if self._next_turn is not None:
             self._next_turn.cancel()
         self._next_turn = None
-        for _ in range(_AT_ONCE):
+        for _ in range(_CLOSED_AT_ONCE):
             arrival = self._next()
             if arrival is None:
                 if self._waiting:
