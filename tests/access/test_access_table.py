@@ -214,6 +214,12 @@ async def _(around: Around) -> None:
 async def _(around: Around) -> None:
     for text in ("{", "[]", '{"keys": [{"id": "x"}]}'):
         assert await with_keys(around, lambda credentials, text=text: credentials.file.write_text(text)) == 401
+
+    def spoil_another_entry(credentials: Credentials) -> None:
+        kept = json.loads(credentials.file.read_text())["keys"]
+        credentials.file.write_text(json.dumps({"keys": [*kept, {"id": "x"}]}))
+
+    assert await with_keys(around, spoil_another_entry) == 401
     assert await with_keys(around, lambda credentials: credentials.file.chmod(0o666)) == 401
 
 
