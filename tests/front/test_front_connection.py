@@ -422,6 +422,22 @@ async def test_who_is_let_in_is_known_by_what_a_connection_has_brought_until_it_
         arrival.abort()
 
 
+@pytest.mark.parametrize("holders", [[""], ["ann", ""]])
+async def test_who_is_refused_is_not_in_the_line_of_a_caller_any_longer(holders: list[str]) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope[CONNECTION].holder = holders[len(sock.written)]
+        await answer(scope, receive, send)
+
+    arrival = Arrival(socket.socket(), "", b"")
+    arrival.line = "ann", False
+    sock, protocol = connected(app, arrival=arrival)
+    for count, holder in enumerate(holders, 1):
+        protocol.data_received(HEAD + b"body")
+        await until(lambda count=count: len(sock.written) == count)
+        assert protocol.line == (holder, False)
+    arrival.abort()
+
+
 async def test_a_body_in_many_small_chunks_is_parsed_by_and_by_and_whoever_brings_none_goes_first() -> None:
     got: list[int] = []
 

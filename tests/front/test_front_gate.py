@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from fastmcp_aggregator.auth.claims import claim_of
 from fastmcp_aggregator.concurrency.limiter import released_while_waiting
 from fastmcp_aggregator.front.http import connection
 from fastmcp_aggregator.front.http.endpoints import Endpoints, head_of
-from fastmcp_aggregator.front.http.gate import IS_ENDING, AdmissionQueue, Gate, GateLimits
+from fastmcp_aggregator.front.http.gate import CONNECTION, IS_ENDING, AdmissionQueue, Gate, GateLimits
 
 
 class Inner:
@@ -82,6 +83,7 @@ class Caller:
         user: Any = None,
         address: str = "127.0.0.1",
         ending: bool = False,
+        connection: Any = None,
     ) -> asyncio.Task[Any]:
         scope = {
             "type": "http",
@@ -91,6 +93,7 @@ class Caller:
             "query_string": query,
             "client": (address, 1),
             IS_ENDING: ending,
+            CONNECTION: connection,
             **({"user": user} if user is not None else {}),
         }
         return asyncio.create_task(self._answer(scope, content))
@@ -501,6 +504,22 @@ async def test_requests_that_authentication_has_not_let_in_take_no_place() -> No
     assert (await caller.send(user=User(True)))[0] == 503
     inner.end.set()
     await asyncio.gather(*outside, inside)
+
+
+async def test_the_answer_to_who_is_not_let_in_counts_for_the_address_of_a_connection_whoever_had_it_before() -> None:
+    class User:
+        def __init__(self, is_authenticated: bool) -> None:
+            self.is_authenticated = is_authenticated
+            self.access_token = AccessToken(token="t", client_id="c", scopes=[], claims=claim_of("ann", ["a"]))
+
+    inner = Inner()
+    inner.end.set()
+    caller = Caller(Gate(inner, GateLimits(1, 0, 1000), ENDPOINTS, has_auth=True))
+    connection = SimpleNamespace(is_lost=False, address="192.0.2.1", holder="192.0.2.1")
+    await caller.send(user=User(True), connection=connection)
+    assert connection.holder.name == "ann"
+    await caller.send(user=User(False), connection=connection)
+    assert connection.holder == "192.0.2.1"
 
 
 async def call(http: Any, url: str, tool: str) -> Any:

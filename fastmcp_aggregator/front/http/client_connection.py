@@ -317,6 +317,8 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         if self.is_new:
             self._first_answered()
+        if self.holder == self.address:  # it was refused, or has no credential: not in a caller's line any longer
+            self.line = self.address, False
         if self.pipeline or self._pipe.is_closing():
             self._connections.work(self)
             super().on_response_complete()

@@ -352,10 +352,10 @@ class Gate:
             return self._app(scope, receive, send)
         is_let_in = self._is_let_in(scope)
         if is_let_in:
-            holder = scope[HOLDER] = _holder_of(scope)
-            connection = scope.get(CONNECTION)
-            if connection is not None and not connection.is_lost:
-                connection.holder = holder
+            scope[HOLDER] = _holder_of(scope)
+        connection = scope.get(CONNECTION)
+        if connection is not None and not connection.is_lost:
+            connection.holder = scope[HOLDER] if is_let_in else connection.address
         if scope["method"] == "GET":
             receive = NoBody(receive).receive
             if not is_let_in or is_look(scope):
