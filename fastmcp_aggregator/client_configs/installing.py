@@ -125,7 +125,8 @@ def _installed(client: ClientConfig, text: str, name: str, entry: Mapping[str, A
 def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     """The change that takes the entry out of the client's file, and whether this restores the file.
 
-    If others have changed the file since, servers come back that the backup has and the file has not.
+    If others have changed the file since, servers come back that the backup has and the file has not; but no
+    aggregator, which was taken out by itself.
 
     Raises:
         ConfigError: the file is not what it should be.
@@ -137,7 +138,7 @@ def removal(client: ClientConfig, path: Path, name: str) -> tuple[Change, bool]:
     assert now is not None
     backup = _text(_own_backup(path))
     there, earlier = entries_of(client, now, path), entries_of(client, backup, path)
-    moved = [key for key in earlier if key not in there]
+    moved = [key for key in earlier if key not in there and not is_aggregator(earlier[key])]
     if _installed(client, backup or "", name, entry, moved) == now:
         return Change(path, now, backup), True
     after = without_entry(now, client.format, [client.servers_key], name)

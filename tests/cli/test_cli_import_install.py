@@ -823,6 +823,18 @@ def test_servers_that_were_moved_come_back_to_a_file_that_the_client_has_rewritt
     assert json.loads(path.read_text()) == {**before, "more": 1}
 
 
+def test_an_aggregator_that_was_taken_out_does_not_come_back_with_the_next(run: Run, here: Machine) -> None:
+    path = here.home / ".cursor" / "mcp.json"
+    before = json.loads(path.read_text())
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    names = ("one", "two", "three")
+    for name in names:
+        run("install", "cursor", "--config", "mcp.json", "--name", name, "--yes")
+    for name in names:
+        assert "restored" not in run("uninstall", "cursor", "--name", name, "--yes").err
+    assert json.loads(path.read_text()) == before
+
+
 @pytest.mark.parametrize("options", [[], ["--move"]])
 def test_another_server_of_the_same_name_stays_and_is_told(run: Run, here: Machine, options: list[str]) -> None:
     path = here.home / ".cursor" / "mcp.json"
