@@ -345,8 +345,6 @@ class Calls:
         if is_late:
             raise self._late(attempt) from None
         match error:
-            case asyncio.CancelledError():
-                self.breaker.abandoned()
             case RemoteFailure():
                 if error.failure.is_answer:
                     self.answered()
@@ -364,6 +362,8 @@ class Calls:
                 ) from None
             case None | MCPError():
                 self.answered()
+            case _:  # cancelled, or it went wrong here
+                self.breaker.abandoned()
 
     def _late(self, attempt: _Attempt) -> ChildServerError:
         """Why a request was ended here; a child that had all the time for it counts as one that does not answer."""

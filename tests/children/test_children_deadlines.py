@@ -169,6 +169,21 @@ async def test_no_call_waits_behind_the_probe_of_a_child_that_has_not_answered_s
         assert now() - before < 0.1
 
 
+async def test_a_probe_that_could_not_be_sent_leaves_its_place_to_the_next_call() -> None:
+    async def send(*_: Any) -> Message:
+        raise ValueError
+
+    async with serving(lean(), call_timeout=1.0) as (app, client, _):
+        for _ in range(5):
+            await client.error("tools/call", HOLD)
+        await asyncio.sleep(TIMES.first_open)
+        with pytest.MonkeyPatch.context() as accident:
+            accident.setattr(app.children["a"].session, "request", send)
+            assert "Internal error" in (await client.error("tools/call", {"name": "a:echo"}))["message"]
+        assert (await client.call("a:echo"))["tool"] == "echo"
+        assert numbers(app) == (0, 0)
+
+
 # While the child waits for its client.
 
 

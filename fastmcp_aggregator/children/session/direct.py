@@ -118,7 +118,7 @@ class DirectRequest:
         self.in_flight = requests.begin(caller, self)
 
     async def adopted(self, caller: AnyCaller, deadline: ActivityDeadline) -> dict[str, Any]:
-        """Wait for the outcome in the caller's stead; cancelling that cancels the request at the child.
+        """Wait for the outcome in the stead of the direct caller; cancelling that cancels the request at the child.
 
         Raises:
             MCPError: the child's error, or the connection was closed, or the result is too large to be decoded.
@@ -191,8 +191,8 @@ class DirectRequest:
             self._kept.append(tell)
 
     async def adopter(self) -> AnyCaller:
-        """The owner that adopts the request, once the child's messages so far were passed on. The caller's next steps,
-        up to where it waits, come before any later message.
+        """The caller that adopts the request, once the child's messages so far were passed on. What is done next, up to
+        the first wait, comes before any later message.
 
         Raises:
             MCPError: the request is over.

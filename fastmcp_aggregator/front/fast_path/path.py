@@ -80,7 +80,7 @@ Encoded = Callable[[Result], bytes]
 
 @dataclass(eq=False, slots=True)  # not frozen, for one is made for each request over HTTP
 class SeenCaller:
-    """The seen of a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol,
+    """The caller of a request, as far as its front knows: of a modern client over HTTP the `headers` of the protocol,
     by lower-case name.
     """
 
