@@ -136,4 +136,5 @@ def is_aggregator(entry: object) -> bool:
     """True if an entry of a client's file starts this program."""
     if not isinstance(entry, Mapping):
         return False
-    return starts_aggregator([entry.get("command"), *(entry.get("args") or [])])
+    arguments = entry.get("args")
+    return starts_aggregator([entry.get("command"), *(arguments if isinstance(arguments, list) else [])])

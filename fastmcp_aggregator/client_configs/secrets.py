@@ -6,6 +6,7 @@ file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -70,16 +71,25 @@ def _free(server_key: str, hint: str, value: str, taken: Mapping[str, str]) -> s
 
 
 def _mapped(entry: Mapping[str, Any], change: ChangeValue) -> dict[str, Any]:
+    """The entry with its values changed; one that is of a wrong type is a value, whatever it is in."""
     changed = dict(entry)
     for field in ("env", "headers"):
         if isinstance(values := entry.get(field), Mapping):
             changed[field] = {k: change("value", str(k), str(v)) for k, v in values.items() if v is not None}
+        elif values is not None:
+            changed[field] = change("value", field, _text_of(values))
     if isinstance(arguments := entry.get("args"), list):
         changed["args"] = _arguments(entry.get("command"), arguments, change)
+    elif arguments is not None:
+        changed["args"] = change("value", "args", _text_of(arguments))
     for name, kind in _FIELDS.items():
-        if isinstance(text := entry.get(name), str):
-            changed[name] = change(kind, "", text)
+        if (value := entry.get(name)) is not None:
+            changed[name] = change(kind if isinstance(value, str) else "value", "", _text_of(value))
     return changed
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _arguments(command: Any, arguments: Sequence[Any], change: ChangeValue) -> list[str]:

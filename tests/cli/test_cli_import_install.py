@@ -835,6 +835,21 @@ def test_an_aggregator_that_was_taken_out_does_not_come_back_with_the_next(run: 
     assert json.loads(path.read_text()) == before
 
 
+@pytest.mark.parametrize("fields", [{"args": 3}, {"args": "secret-4711x"}, {"env": "A=secret-4711x"}, {"env": ["x"]}])
+def test_an_entry_with_a_value_of_a_wrong_type_is_shown_and_left_as_it_is(
+    run: Run, here: Machine, fields: dict[str, Any]
+) -> None:
+    path = put(here.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": {"hub": {"command": "x", **fields}}}))
+    put(here.project / "mcp.json", '{"mcpServers": {}}')
+    before = path.read_text()
+    for options in (["import"], ["import", "--json"], ["install", "cursor", "--config", "mcp.json", "--yes"]):
+        ended = run(*options)
+        assert "unexpected" not in ended.err
+        assert "secret-4711x" not in ended.out + ended.err
+    assert run("uninstall", "cursor", "--yes").code == 1
+    assert path.read_text() == before
+
+
 @pytest.mark.parametrize("options", [[], ["--move"]])
 def test_another_server_of_the_same_name_stays_and_is_told(run: Run, here: Machine, options: list[str]) -> None:
     path = here.home / ".cursor" / "mcp.json"

@@ -24,6 +24,27 @@ def test_an_entry_is_shown_without_its_secrets() -> None:
     assert (shown["cwd"], shown["description"], shown["timeout"]) == ("•••", "•••", 5)
 
 
+WRONG_TYPES: list[dict[str, Any]] = [
+    {"command": "x", "args": "--token abc123de"},
+    {"command": "x", "args": {"token": "abc123de"}},
+    {"command": "x", "args": [["abc123de"], {"token": "abc123de"}]},
+    {"command": "x", "env": "TOKEN=abc123de"},
+    {"command": "x", "env": ["TOKEN=abc123de"]},
+    {"command": ["x", "--token", "abc123de"]},
+    {"command": "x", "cwd": ["abc123de"]},
+    {"url": ["https://h/abc123de"]},
+    {"url": "https://h", "headers": "Authorization: abc123de"},
+]
+
+
+@pytest.mark.parametrize("entry", WRONG_TYPES)
+def test_of_a_value_of_a_wrong_type_nothing_is_shown_or_left(entry: dict[str, Any]) -> None:
+    variables: dict[str, str] = {}
+    assert "abc123de" not in str(masked_entry(entry))
+    assert "abc123de" not in str(with_variables("a", entry, variables))
+    assert any("abc123de" in value for value in variables.values())
+
+
 def test_what_is_not_shown_becomes_variables_that_stand_for_the_same() -> None:
     variables: dict[str, str] = {}
     entry = with_variables("my db", ENTRY, variables)

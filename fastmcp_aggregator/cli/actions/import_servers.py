@@ -225,14 +225,18 @@ def _line(entry: Mapping[str, Any]) -> str:
     shown = masked_entry(entry)
     if "url" in shown:
         return f"{shown.get('type', 'http'):5}  {shown['url']}"
-    return " ".join(["stdio ", str(shown["command"]), *map(str, shown.get("args") or [])])
+    arguments = shown.get("args") or []
+    return " ".join(["stdio ", shown["command"], *(arguments if isinstance(arguments, list) else [arguments])])
 
 
 def _details(server: FoundServer) -> Iterator[str]:
     shown = masked_entry(server.translated.entry or {})
     for field in ("env", "headers"):
-        if values := shown.get(field):
-            yield f"{field}: {', '.join(f'{name}={value}' for name, value in values.items())}"
+        values = shown.get(field) or ""
+        if isinstance(values, Mapping):
+            values = ", ".join(f"{name}={value}" for name, value in values.items())
+        if values:
+            yield f"{field}: {values}"
     if shown.get("disabled"):
         yield "disabled"
     yield from _remarks(server)
