@@ -81,7 +81,7 @@ class Call:
     @property
     def continues(self) -> str | None:
         """The `requestState` of the pending call that a modern client continues with this one, if it does."""
-        state = self.params.get("requestState")
+        state = None if self.task is not None else self.params.get("requestState")
         is_ours = self.caller.is_modern and isinstance(state, str) and state.startswith(PENDING)
         return state if is_ours else None
 
