@@ -35,6 +35,12 @@ _KNOWN = {
     "disabled", "enabled", "source",
 }  # fmt: skip
 _CODEX = {"bearer_token_env_var", "http_headers", "env_http_headers", "env_vars", "tool_timeout_sec"}
+_KINDS: tuple[tuple[str, type, str], ...] = (
+    ("bearer_token_env_var", str, "text"),
+    ("http_headers", dict, "table"),
+    ("env_http_headers", dict, "table"),
+    ("env_vars", list, "list"),
+)
 _QUIET = {"autoApprove", "alwaysAllow", "trust", "gallery", "icon", "version", "settings"}
 
 
@@ -104,24 +110,35 @@ def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None)
 def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the names of Codex. It names variables where others write references; `env_vars` may be unset."""
     found: dict[str, Any] = {}
-    headers = {name: _plain(value) for name, value in dict(fields.get("http_headers") or {}).items()}
-    headers |= {name: f"${{{variable}}}" for name, variable in dict(fields.get("env_http_headers") or {}).items()}
-    if variable := fields.get("bearer_token_env_var"):
+    headers = {name: _plain(value) for name, value in _table(fields, "http_headers").items()}
+    headers |= {name: f"${{{variable}}}" for name, variable in _table(fields, "env_http_headers").items()}
+    if isinstance(variable := fields.get("bearer_token_env_var"), str) and variable:
         headers["Authorization"] = f"Bearer ${{{variable}}}"
     if headers:
-        found["headers"] = {**entry.get("headers", {}), **headers}
-    names = [name if isinstance(name, str) else name.get("name", "") for name in fields.get("env_vars") or []]
-    if names:
+        found["headers"] = {**_table(entry, "headers"), **headers}
+    listed = fields.get("env_vars")
+    names = (
+        [each.get("name") if isinstance(each, Mapping) else each for each in listed] if isinstance(listed, list) else []
+    )
+    if names := [name for name in names if isinstance(name, str) and name]:
         found["env"] = {**entry.get("env", {}), **{name: f"${{{name}:-}}" for name in names}}
     if isinstance(seconds := fields.get("tool_timeout_sec"), int | float):
         found["timeout"] = seconds * 1000
     return found
 
 
+def _table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = fields.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
 def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]:
     for name in ("disabled", "enabled"):
         if not isinstance(fields.get(name, False), bool):
             yield f"`{name}` is neither true nor false, so the server is switched off"
+    for name, kind, what in _KINDS:
+        if not isinstance(fields.get(name, kind()), kind):
+            yield f"`{name}` is no {what}, so it is left out"
     for written, variable in translator.unknown.items():
         yield f"{written} has become ${{{variable}}}: {_MEANT.get(written, 'set')} {variable}"
     others = [name for name in fields if name not in _KNOWN | _CODEX | _QUIET]

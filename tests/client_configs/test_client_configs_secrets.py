@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fastmcp_aggregator.client_configs.known import CLIENT_CONFIGS
 from fastmcp_aggregator.client_configs.secrets import masked_entry, with_variables
+from fastmcp_aggregator.client_configs.translation import translated
 from fastmcp_aggregator.config import load_config
 from fastmcp_aggregator.config.models import RemoteServer, StdioServer
 
@@ -43,6 +47,42 @@ def test_of_a_value_of_a_wrong_type_nothing_is_shown_or_left(entry: dict[str, An
     assert "abc123de" not in str(masked_entry(entry))
     assert "abc123de" not in str(with_variables("a", entry, variables))
     assert any("abc123de" in value for value in variables.values())
+
+
+FIELDS = """command args env cwd url httpUrl serverUrl headers type transport timeout description disabled enabled
+bearer_token_env_var http_headers env_http_headers env_vars tool_timeout_sec"""
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.just("abc123de"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "x"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys(FIELDS.split(), ANYTHING)),
+    st.sampled_from(list(CLIENT_CONFIGS.values())),
+)
+def test_whatever_the_fields_of_an_entry_are_it_is_translated_and_no_value_is_shown(fields: Any, client: Any) -> None:
+    entry = translated(fields, client, None).entry
+    if entry is None:
+        return
+    shown = str(masked_entry({name: value for name, value in entry.items() if name != "command"}))
+    assert "abc123de" not in shown.replace("${abc123de", ""), "but as the name of a variable"
+    with_variables("a", entry, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ({"http_headers": "A: b"}, "`http_headers` is no table, so it is left out"),
+        ({"env_http_headers": ["A"]}, "`env_http_headers` is no table, so it is left out"),
+        ({"env_vars": "A"}, "`env_vars` is no list, so it is left out"),
+        ({"bearer_token_env_var": 1}, "`bearer_token_env_var` is no text, so it is left out"),
+    ],
+)
+def test_a_field_of_codex_that_is_of_a_wrong_type_is_left_out_and_told(field: dict[str, Any], told: str) -> None:
+    found = translated({"url": "https://h/mcp", **field}, CLIENT_CONFIGS["codex"], None)
+    assert (found.entry, found.remarks) == ({"url": "https://h/mcp"}, (told,))
 
 
 def test_what_is_not_shown_becomes_variables_that_stand_for_the_same() -> None:
