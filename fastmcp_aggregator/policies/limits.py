@@ -98,7 +98,8 @@ def _limiter(settings: AggregatorSettings) -> InMemoryRateLimiter | RedisRateLim
         return InMemoryRateLimiter()
     from fastmcp_aggregator.replicas.redis_rate_limiter import RedisRateLimiter  # noqa: PLC0415 - an extra, for replicas only
 
-    return RedisRateLimiter(settings.redis_url.get_secret_value(), InMemoryRateLimiter())
+    secret = None if settings.redis_key is None else settings.redis_key.get_secret_value()
+    return RedisRateLimiter(settings.redis_url.get_secret_value(), InMemoryRateLimiter(), secret)
 
 
 def _decide(wait: float, rate: Rate) -> None:

@@ -3,14 +3,21 @@
 While Redis does not answer, or has something else there, each replica limits for itself. It does so a little more amply
 all the time: whatever becomes of the buckets in Redis, no caller has more calls than that from each replica. Redis is
 retried after a pause, so that one that hangs delays one call in a while, and not each.
+
+With a secret that the replicas share, a bucket is authenticated: one that another program has written is no bucket, so
+that it takes no calls from anybody. One that is put back is refilled for its age, so it is never emptier than it was.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import hmac
 import logging
 import time
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from fastmcp_aggregator.pipe.bucket import TokenBucket
 from fastmcp_aggregator.replicas.rate_limiter import Rate
@@ -43,14 +50,29 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000) + 1000)
 return tostring(wait)
 """
 
+_LARGEST = 200
+"""Bytes of a bucket that is authenticated, with room to spare."""
+# Replaces such a bucket, if it is still the one that was read.
+_REPLACE = f"""
+if redis.call('GETRANGE', KEYS[1], 0, {_LARGEST}) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1
+"""
+_ATTEMPTS = 32
+"""How often a bucket is read again that another replica has changed meanwhile."""
+
 
 class RedisRateLimiter:
     """Token buckets in one Redis, and in `own` those of this replica."""
 
-    def __init__(self, url: str, own: InMemoryRateLimiter) -> None:
+    def __init__(self, url: str, own: InMemoryRateLimiter, secret: str | None = None) -> None:
         """Raises: ConfigError, if this cannot be the address of a Redis. Connects with the first call."""
         self._redis = connect(url)
         self._take: Any = self._redis.register_script(_TAKE)
+        self._replace: Any = self._redis.register_script(_REPLACE)
+        self._key = b"" if secret is None else hashlib.sha256(b"rate limits " + secret.encode()).digest()
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """The buckets that are read and changed here: those of one caller one after the other."""
         self._own = own
         self._retry_at = 0.0
         self._outages = Outages(
@@ -60,20 +82,66 @@ class RedisRateLimiter:
 
     async def acquire(self, key: str, rate: Rate) -> float:
         """Acquire as `own` does, from the tokens of all replicas."""
-        if time.monotonic() >= self._retry_at:
+        name = _name(key, rate, self._key)
+        async with self._alone(name):
+            if time.monotonic() < self._retry_at:
+                return self._own.acquire(key, rate)
             try:
-                found = float(await self._take(keys=[_name(key, rate)], args=[rate.burst, rate.per_minute / 60]))
+                found = await (self._taken_authenticated(name, rate) if self._key else self._taken(name, rate))
             except (*LOST, ValueError) as error:
                 if is_of_wrong_type(error):
-                    if self._alarms.take(time.monotonic()):
-                        logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
-                    return self._own.acquire(key, rate)
-                self._retry_at = time.monotonic() + _RETRY_PAUSE
-                self._outages.begin(error)
-            else:
-                self._outages.end()
-                return found or self._own.acquire(key, _ample(rate))
-        return self._own.acquire(key, rate)
+                    self._tell_of_other()
+                else:
+                    self._retry_at = time.monotonic() + _RETRY_PAUSE
+                    self._outages.begin(error)
+                return self._own.acquire(key, rate)
+        self._outages.end()
+        return found or self._own.acquire(key, _ample(rate))
+
+    async def _taken(self, name: str, rate: Rate) -> float:
+        return float(await self._take(keys=[name], args=[rate.burst, rate.per_minute / 60]))
+
+    async def _taken_authenticated(self, name: str, rate: Rate) -> float:
+        per_second = rate.per_minute / 60
+        for _ in range(_ATTEMPTS):
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.time()
+                pipe.getrange(name, 0, _LARGEST)
+                (seconds, microseconds), kept = await pipe.execute()
+            now: float = seconds + microseconds / 1_000_000
+            left, then = self._opened(name, kept) or (rate.burst, now)
+            tokens = min(rate.burst, left + max(0.0, now - then) * per_second)
+            if tokens < 1:
+                return (1 - tokens) / per_second
+            lasts = int(rate.burst / per_second * 1000) + 1000
+            if await self._replace(keys=[name], args=[kept, self._authenticated(name, tokens - 1, now), lasts]):
+                break
+        return 0.0
+
+    def _opened(self, name: str, kept: bytes) -> tuple[float, float] | None:
+        """The tokens of a bucket, and when there were so many; None: there is none, or another program has made it."""
+        if not kept:
+            return None
+        try:
+            tokens, then, _ = kept.split()
+            bucket = float(tokens), float(then)
+            if hmac.compare_digest(kept, self._authenticated(name, *bucket)):
+                return bucket
+        except ValueError:
+            pass
+        self._tell_of_other()
+        return None
+
+    def _authenticated(self, name: str, tokens: float, now: float) -> bytes:
+        text = f"{tokens:.6f} {now:.6f}"
+        return f"{text} {_mac(f'{name} {text}', self._key)}".encode()
+
+    def _alone(self, name: str) -> AbstractAsyncContextManager[Any]:
+        return self._reading.setdefault(name, asyncio.Lock()) if self._key else nullcontext()
+
+    def _tell_of_other(self) -> None:
+        if self._alarms.take(time.monotonic()):
+            logger.warning("a rate limit in Redis is none of ours; it is counted by each replica alone")
 
     async def close(self) -> None:
         await self._redis.aclose()
@@ -84,7 +152,10 @@ def _ample(rate: Rate) -> Rate:
     return Rate(rate.per_minute * 1.1, rate.burst + 1)
 
 
-def _name(key: str, rate: Rate) -> str:
+def _name(key: str, rate: Rate, secret: bytes = b"") -> str:
     """The key of a bucket, hashed: a caller's name may be any text. Another rate is another bucket."""
-    text = f"{key} {rate.per_minute:g} {rate.burst}"
-    return f"{PREFIX}:calls:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return f"{PREFIX}:calls:{_mac(f'{key} {rate.per_minute:g} {rate.burst}', secret)}"
+
+
+def _mac(text: str, key: bytes) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key, digest_size=16).hexdigest()

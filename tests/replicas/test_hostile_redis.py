@@ -216,6 +216,37 @@ async def test_a_bucket_that_is_forged_gives_nobody_more_than_a_replica_does(
     await limiter.close()
 
 
+async def test_with_a_key_nobody_else_takes_calls_from_a_caller(
+    redis: RedisServer, attacker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rate = Rate(6, 3)
+    limiter = RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY)
+    assert await limiter.acquire("ann", rate) == 0
+    ((name, ours),) = [(name, await attacker.get(name)) for name in await attacker.keys("*:calls:*")]
+    _, then, mac = ours.split()
+    forged = [b"0.000000 %b %b" % (then, mac), b"0 0 0", b"0.000000 1e300", b"nan nan", b"x" * 1_000_000]
+    for bucket in (*forged, {"tokens": "0", "at": "9999999999"}):
+        await attacker.delete(name)
+        await (attacker.set(name, bucket) if isinstance(bucket, bytes) else attacker.hset(name, mapping=bucket))
+        limiter._own = InMemoryRateLimiter()
+        assert await limiter.acquire("ann", rate) == 0, bucket
+    assert [record.message for record in caplog.records] == [
+        "a rate limit in Redis is none of ours; it is counted by each replica alone"
+    ]
+    await limiter.close()
+
+
+async def test_with_a_key_replicas_count_together_whatever_comes_at_once(redis: RedisServer) -> None:
+    rate = Rate(6, 20)
+    replicas = [RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY) for _ in range(3)]
+    waits = await asyncio.gather(*(each.acquire("ann", rate) for _ in range(15) for each in replicas))
+    assert sum(wait == 0 for wait in waits) == 20
+    assert all(wait <= 10 for wait in waits)
+    other = RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY[::-1])
+    assert await other.acquire("ann", rate) == 0, "replicas with another key are another hub"
+    await asyncio.gather(*(each.close() for each in (*replicas, other)))
+
+
 async def test_hubs_with_a_key_hand_calls_over_and_count_together(redis: RedisServer) -> None:
     options: dict[str, Any] = {"redis_url": redis.url, "redis_key": KEY}
     async with AsyncExitStack() as stack:
