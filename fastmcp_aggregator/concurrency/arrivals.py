@@ -1,11 +1,11 @@
-"""Connections of a listening socket that are accepted, and taken up when they have sent something and it is their turn.
+"""Connections of a listening socket that are accepted, and taken up when they have sent a head and it is their turn.
 
 Theory. To take a connection up (a transport, a protocol, a parser) costs ten times as much as to accept it, and the
 system's queue knows no addresses: who only connects and leaves would have all others wait behind that. So all are
-accepted at once, and one that is left before it has sent anything costs no more. The others are taken up one in each
-turn of the event loop: those of callers that are known by what they bring, and of addresses, in turn. While many wait,
-those that their clients have left are closed, and of a caller or address with many each waits for some milliseconds, in
-which that shows. What this asks of the system only Linux has (`epoll`, `EPOLLRDHUP`).
+accepted at once, and one without the head of a request costs no more, be it left or kept. The others are taken up one
+in each turn of the event loop: those of callers that are known by what they bring, and of addresses, in turn. While
+many wait, those that their clients have left are closed, and of a caller or address with many each waits for some
+milliseconds, in which that shows. What this asks of the system only Linux has (`epoll`, `EPOLLRDHUP`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _LATELY = 0.05
 _PAUSE = 0.001
 """Seconds between two looks, while all have to wait."""
 _PEEKED = 4096
-"""Bytes of what a connection has sent that are looked at, without being taken."""
+"""Bytes of what a connection has sent that are looked at, without being taken. With as many, or with what begins no
+request, it waits for no more.
+"""
+_HEAD_END = b"\r\n\r\n"
 _DROPPED = 64 * 1024
 """Bytes of it that are taken when it is refused: what is unread when it is closed resets it, and the answer is lost."""
 _PASSING = {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH}
@@ -57,7 +60,7 @@ class Arrival:
 
     unread = 0
     heard = 0.0
-    """The time when it had sent something; 0: not yet."""
+    """The time when it had sent enough; 0: not yet."""
     credential: Digest | None = None
     """The credential that it has brought."""
 
@@ -68,6 +71,8 @@ class Arrival:
         self._refusal = refusal
 
     def abort(self) -> None:
+        with suppress(OSError):
+            self.connection.recv(_DROPPED)
         self.connection.close()
 
     def refuse(self) -> None:
@@ -114,7 +119,7 @@ class Arrivals:
         self._refusal = refusal
         self._loop = asyncio.get_running_loop()
         self._silent: dict[int, Arrival] = {}
-        """Connections that have sent nothing, by file descriptor; or were closed for others, until it is another's."""
+        """Connections that have not sent enough, by file descriptor; or were closed, until another has that."""
         self._waiting: dict[Line, deque[Arrival]] = {}
         """Connections that wait to be taken up; or were closed for others."""
         self._count = 0
@@ -170,35 +175,41 @@ class Arrivals:
                 break
             connection.setblocking(False)
             arrival = Arrival(connection, self._address_of(peer[0]), self._refusal)
-            if self._connections.admit(arrival):
-                self._look_at(arrival)
-            else:
+            if not self._connections.admit(arrival):
                 arrival.refuse()
+            elif not self._look_at(arrival):
+                self._silent[connection.fileno()] = arrival
+                self._heard.register(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         self._turn_soon()
 
     def _hear(self) -> None:
-        for number, _ in self._heard.poll(0, _AT_ONCE):
-            with suppress(OSError):  # closed, but a process that is being started has it too
-                self._heard.unregister(number)
-            arrival = self._silent.pop(number, None)
-            if arrival is not None and not arrival.is_closed:
-                self._look_at(arrival)
+        for number, events in self._heard.poll(0, _AT_ONCE):
+            arrival = self._silent.get(number)
+            if arrival is None or arrival.is_closed or self._look_at(arrival, is_over=bool(events & select.EPOLLRDHUP)):
+                self._silent.pop(number, None)
+                with suppress(OSError):  # closed; but a process that is being started may have it too
+                    self._heard.unregister(number)
         self._turn_soon()
 
-    def _look_at(self, arrival: Arrival) -> None:
-        """See what it has sent, without taking it."""
+    def _look_at(self, arrival: Arrival, *, is_over: bool = False) -> bool:
+        """See what it has sent, without taking it; return whether that is enough. If no more can come, it is closed
+        unless it has a whole head.
+        """
         try:
             sent = arrival.connection.recv(_PEEKED, socket.MSG_PEEK)
         except BlockingIOError:
-            number = arrival.connection.fileno()
-            self._silent[number] = arrival
-            self._heard.register(number, select.EPOLLIN)
-            return
+            return False
         except OSError:
             sent = b""
-        if not sent:
+        if not sent or (is_over and _HEAD_END not in sent):
             self._end(arrival)
-            return
+        elif _HEAD_END not in sent and len(sent) < _PEEKED and sent[:1].isupper():
+            return False
+        else:
+            self._has_sent(arrival, sent)
+        return True
+
+    def _has_sent(self, arrival: Arrival, sent: bytes) -> None:
         arrival.heard = self._loop.time()
         arrival.credential = self._known.credential_in(sent)
         caller = self._known.caller_of(arrival.credential)

@@ -2,9 +2,9 @@
 
 Theory. A connection without a request costs a descriptor and nothing else, so it may be closed at any time: when it has
 been so for too long, be it idle or with half a head (slowloris); and when another one comes and there is no room, the
-oldest of the address with most. One whose request is being answered is never closed for others, unless that only waits
-to be refused. What is written and not read costs memory: a client that takes too little of it in some time is gone, and
-so is the slowest of the address with most of it, when there is too much.
+oldest of who has most of them at the address with most. One whose request is being answered is never closed for others,
+unless that only waits to be refused. What is written and not read costs memory: a client that takes too little of it in
+some time is gone, and so is the slowest of the address with most of it, when there is too much.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SharedConnection(Protocol):
     address: Holder
     """The address that it counts for; None for a proxy's connections, which are not counted by address."""
     holder: Holder
-    """The holder that its unread bytes count for."""
+    """The holder that its unread bytes count for, and itself while it has no request."""
 
     @property
     def unread(self) -> int:
@@ -50,8 +50,10 @@ class Connections:
         self._clock = clock
         self._head_bound = head_bound
         self._all: set[SharedConnection] = set()
-        self._waiting: dict[Holder, dict[SharedConnection, float]] = {}
-        """Connections without a request, and since when, by address, the oldest first."""
+        self._waiting: dict[Holder, dict[Holder, dict[SharedConnection, float]]] = {}
+        """Connections without a request, and since when, by address and there by holder, the oldest first."""
+        self._waits_as: dict[SharedConnection, Holder] = {}
+        """The holder of each of those."""
         self.unasked: set[SharedConnection] = set()
         """Connections that have never had a request."""
         self._slow: dict[SharedConnection, tuple[float, int, Holder, int]] = {}
@@ -63,10 +65,11 @@ class Connections:
         address = connection.address
         while not self._open.has_room(address):
             giver = self._open.largest()[0] if self._open.is_full else address
-            oldest = next(iter(self._waiting.get(giver, ())), None)
-            if oldest is None:
+            if giver not in self._waiting:
                 self._open.refused += 1
                 return False
+            of_largest = max(self._waiting[giver].values(), key=len)
+            oldest = next(iter(of_largest))
             self.leave(oldest)
             oldest.refuse()
         self._open.force_acquire(address)
@@ -77,16 +80,25 @@ class Connections:
 
     def wait(self, connection: SharedConnection, *, anew: bool = True) -> None:
         """The connection has no request now; unless `anew`, its idle time goes on."""
-        if connection in self._all:
-            of_address = self._waiting.setdefault(connection.address, {})
-            if anew or connection not in of_address:
-                of_address[connection] = self._clock()
+        if connection in self._all and (anew or connection not in self._waits_as):
+            self._works(connection)
+            holder = self._waits_as[connection] = connection.holder
+            of_holder = self._waiting.setdefault(connection.address, {}).setdefault(holder, {})
+            of_holder[connection] = self._clock()
 
     def work(self, connection: SharedConnection) -> None:
         """A request on it is to be answered."""
         self.unasked.discard(connection)
-        of_address = self._waiting.get(connection.address)
-        if of_address is not None and of_address.pop(connection, None) is not None and not of_address:
+        self._works(connection)
+
+    def _works(self, connection: SharedConnection) -> None:
+        if connection not in self._waits_as:
+            return
+        of_address, holder = self._waiting[connection.address], self._waits_as.pop(connection)
+        del of_address[holder][connection]
+        if not of_address[holder]:
+            del of_address[holder]
+        if not of_address:
             del self._waiting[connection.address]
 
     def leave(self, connection: SharedConnection) -> None:
@@ -122,7 +134,8 @@ class Connections:
         overdue = [
             connection
             for of_address in self._waiting.values()
-            for connection, since in of_address.items()
+            for of_holder in of_address.values()
+            for connection, since in of_holder.items()
             if now - since > self._head_bound and connection not in self._slow
         ]
         for connection, (since, unread, holder, size) in list(self._slow.items()):

@@ -84,6 +84,34 @@ async def test_a_connection_is_taken_up_when_it_has_sent_something(server: Serve
     assert server.shares.taken == 0  # who takes it up has it counted
 
 
+async def test_half_a_head_is_not_taken_up_before_the_rest_has_come(server: Server) -> None:
+    server.start()
+    half = server.client(b"POST / HTTP/1.1\r\nhost: x\r\n")
+    other = server.client(b"GET / HTTP/1.1\r\n\r\n", "127.0.0.2")
+    await until(lambda: server.taken == ["127.0.0.2"])
+    half.send(b"a: b\r\n")
+    await until(lambda: server.shares.taken == 1)
+    half.send(b"\r\n")
+    await until(lambda: server.taken == ["127.0.0.2", "127.0.0.1"])
+    other.close()
+
+
+@pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"get / http", b"A" * 5000], ids=["TLS", "no method", "too long"])
+async def test_what_is_no_head_is_taken_up_to_be_answered_so(sent: bytes, server: Server) -> None:
+    server.start()
+    server.client(sent)
+    await until(lambda: len(server.taken) == 1)
+
+
+async def test_half_a_head_whose_rest_cannot_come_is_closed(server: Server) -> None:
+    server.start()
+    client = server.client(b"POST / HTTP/1.1\r\n")
+    await until(lambda: server.shares.taken == 1)
+    client.shutdown(socket.SHUT_WR)
+    await until(lambda: server.shares.taken == 0)
+    assert not server.taken
+
+
 async def test_one_that_is_left_before_is_closed(server: Server) -> None:
     server.start()
     client = server.client()

@@ -37,6 +37,19 @@ def test_connections_of_one_address_are_closed_for_its_own_the_oldest_first() ->
     assert open_ones.taken == 9
 
 
+def test_connections_of_a_caller_are_not_closed_for_many_of_nobody_from_its_address() -> None:
+    all_of_them, _, _ = connections(Clock())
+    kept = Wire("a")
+    assert all_of_them.admit(kept)
+    all_of_them.work(kept)
+    kept.holder = "ann"
+    all_of_them.wait(kept)
+    wires = [Wire("a") for _ in range(20)]
+    assert all(map(all_of_them.admit, wires))
+    assert not kept.is_closed
+    assert [wire.is_closed for wire in wires] == [True] * 13 + [False] * 7
+
+
 def test_connections_with_a_request_are_not_closed_for_others() -> None:
     all_of_them, open_ones, _ = connections(Clock())
     wires = [Wire("a") for _ in range(8)]
