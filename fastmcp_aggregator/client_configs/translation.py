@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from fastmcp_aggregator.client_configs.known import ClientConfig
 from fastmcp_aggregator.client_configs.variables import Translator
@@ -98,7 +99,7 @@ def _rest(fields: Mapping[str, Any], client: ClientConfig, project: Path | None)
         entry["env"] = {name: _as_text(value) for name, value in env.items() if value is not None}
     if isinstance(cwd := fields.get("cwd"), str):
         entry["cwd"] = str(project / cwd) if project is not None and not cwd.startswith(("$", "~")) else cwd
-    if isinstance(timeout := fields.get("timeout"), int | float) and not isinstance(timeout, bool) and timeout > 0:
+    if _is_time(timeout := fields.get("timeout")):
         entry["timeout"] = timeout * client.timeout_unit
     if isinstance(description := fields.get("description"), str):
         entry["description"] = description
@@ -111,7 +112,11 @@ def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
     """Translate the names of Codex. It names variables where others write references; `env_vars` may be unset."""
     found: dict[str, Any] = {}
     headers = {name: _plain(value) for name, value in _table(fields, "http_headers").items()}
-    headers |= {name: f"${{{variable}}}" for name, variable in _table(fields, "env_http_headers").items()}
+    headers |= {
+        name: f"${{{variable}}}"
+        for name, variable in _table(fields, "env_http_headers").items()
+        if isinstance(variable, str)
+    }
     if isinstance(variable := fields.get("bearer_token_env_var"), str) and variable:
         headers["Authorization"] = f"Bearer ${{{variable}}}"
     if headers:
@@ -122,9 +127,13 @@ def _codex(fields: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
     )
     if names := [name for name in names if isinstance(name, str) and name]:
         found["env"] = {**entry.get("env", {}), **{name: f"${{{name}:-}}" for name in names}}
-    if isinstance(seconds := fields.get("tool_timeout_sec"), int | float):
+    if _is_time(seconds := fields.get("tool_timeout_sec")):
         found["timeout"] = seconds * 1000
     return found
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _table(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -139,6 +148,8 @@ def _remarks(fields: Mapping[str, Any], translator: Translator) -> Iterator[str]
     for name, kind, what in _KINDS:
         if not isinstance(fields.get(name, kind()), kind):
             yield f"`{name}` is no {what}, so it is left out"
+    if not _is_time(fields.get("tool_timeout_sec", 1)):
+        yield "`tool_timeout_sec` is no number above 0, so it is left out"
     for written, variable in translator.unknown.items():
         yield f"{written} has become ${{{variable}}}: {_MEANT.get(written, 'set')} {variable}"
     others = [name for name in fields if name not in _KNOWN | _CODEX | _QUIET]
