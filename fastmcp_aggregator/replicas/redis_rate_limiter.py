@@ -73,6 +73,8 @@ class RedisRateLimiter:
         self._key = b"" if secret is None else hashlib.sha256(b"rate limits " + secret.encode()).digest()
         self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """The buckets that are read and changed here: those of one caller one after the other."""
+        self.longest_wait = 1.0
+        """Seconds that a call waits for the others of its caller, at most; then this replica decides alone."""
         self._own = own
         self._retry_at = 0.0
         self._outages = Outages(
@@ -83,20 +85,30 @@ class RedisRateLimiter:
     async def acquire(self, key: str, rate: Rate) -> float:
         """Acquire as `own` does, from the tokens of all replicas."""
         name = _name(key, rate, self._key)
-        async with self._alone(name):
-            if time.monotonic() < self._retry_at:
-                return self._own.acquire(key, rate)
-            try:
-                found = await (self._taken_authenticated(name, rate) if self._key else self._taken(name, rate))
-            except (*LOST, ValueError) as error:
-                if is_of_wrong_type(error):
-                    self._tell_of_other()
-                else:
-                    self._retry_at = time.monotonic() + _RETRY_PAUSE
-                    self._outages.begin(error)
-                return self._own.acquire(key, rate)
+        try:
+            async with asyncio.timeout(self.longest_wait) as deadline, self._alone(name):
+                deadline.reschedule(None)
+                return await self._acquired(name, key, rate)
+        except TimeoutError:
+            return self._alone_acquired(key, rate)
+
+    async def _acquired(self, name: str, key: str, rate: Rate) -> float:
+        if time.monotonic() < self._retry_at:
+            return self._alone_acquired(key, rate)
+        try:
+            found = await (self._taken_authenticated(name, rate) if self._key else self._taken(name, rate))
+        except (*LOST, ValueError) as error:
+            if is_of_wrong_type(error):
+                self._tell_of_other()
+            else:
+                self._retry_at = time.monotonic() + _RETRY_PAUSE
+                self._outages.begin(error)
+            return self._alone_acquired(key, rate)
         self._outages.end()
         return found or self._own.acquire(key, _ample(rate))
+
+    def _alone_acquired(self, key: str, rate: Rate) -> float:
+        return self._own.acquire(key, rate) or self._own.acquire(key, _ample(rate))  # that of both ways together
 
     async def _taken(self, name: str, rate: Rate) -> float:
         return float(await self._take(keys=[name], args=[rate.burst, rate.per_minute / 60]))
@@ -110,7 +122,7 @@ class RedisRateLimiter:
                 (seconds, microseconds), kept = await pipe.execute()
             now: float = seconds + microseconds / 1_000_000
             left, then = self._opened(name, kept) or (rate.burst, now)
-            tokens = min(rate.burst, left + max(0.0, now - then) * per_second)
+            tokens = min(rate.burst, left + (now - then) * per_second) if then <= now else rate.burst  # it was set back
             if tokens < 1:
                 return (1 - tokens) / per_second
             lasts = int(rate.burst / per_second * 1000) + 1000

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -233,6 +234,41 @@ async def test_with_a_key_nobody_else_takes_calls_from_a_caller(
     assert [record.message for record in caplog.records] == [
         "a rate limit in Redis is none of ours; it is counted by each replica alone"
     ]
+    await limiter.close()
+
+
+@pytest.mark.parametrize("secret", [None, KEY], ids=["without a key", "with a key"])
+async def test_who_deletes_a_bucket_and_then_spoils_it_gives_nobody_both(
+    secret: str | None, redis: RedisServer, attacker: Any
+) -> None:
+    rate = Rate(6, 3)
+    limiter = RedisRateLimiter(redis.url, InMemoryRateLimiter(), secret)
+    waits = []
+    for number in range(20):
+        for name in await attacker.keys("*:calls:*"):
+            await attacker.delete(name)
+            if number >= 10:
+                await (attacker.hset(name, "x", "y") if secret else attacker.set(name, b"x"))
+        waits.append(await limiter.acquire("ann", rate))
+    assert sum(wait == 0 for wait in waits) <= 4
+    await limiter.close()
+
+
+async def test_a_bucket_of_a_clock_that_was_set_back_takes_no_calls(redis: RedisServer, attacker: Any) -> None:
+    rate = Rate(6, 3)
+    limiter = RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY)
+    name = _name("ann", rate, limiter._key)
+    await attacker.set(name, limiter._authenticated(name, 0.0, time.time() + 3600))
+    assert await limiter.acquire("ann", rate) == 0
+    await limiter.close()
+
+
+async def test_calls_of_a_caller_do_not_wait_for_each_other_at_a_slow_redis(redis: RedisServer) -> None:
+    rate = Rate(6, 3)
+    limiter = RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY)
+    limiter.longest_wait = 0.0
+    async with limiter._alone(_name("ann", rate, limiter._key)):
+        assert [await limiter.acquire("ann", rate) == 0 for _ in range(4)] == [True, True, True, False]
     await limiter.close()
 
 
