@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import select
 import socket
 from collections import deque
@@ -37,6 +38,8 @@ _PEEKED = 4096
 request, it waits for no more.
 """
 _HEAD_END = b"\r\n\r\n"
+_BEGUN = re.compile(rb"[A-Z][^\n]*(?:\Z|(?<= HTTP/1\.[01]\r)\n)")
+"""A request may begin so."""
 _DROPPED = 64 * 1024
 """Bytes of it that are taken when it is refused: what is unread when it is closed resets it, and the answer is lost."""
 _PASSING = {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EHOSTUNREACH}
@@ -192,8 +195,8 @@ class Arrivals:
         self._turn_soon()
 
     def _look_at(self, arrival: Arrival, *, is_over: bool = False) -> bool:
-        """See what it has sent, without taking it; return whether that is enough. If no more can come, it is closed
-        unless it has a whole head.
+        """See what it has sent, without taking it; return whether that is enough. If no more can come, half a head
+        is closed.
         """
         try:
             sent = arrival.connection.recv(_PEEKED, socket.MSG_PEEK)
@@ -201,12 +204,14 @@ class Arrivals:
             return False
         except OSError:
             sent = b""
-        if not sent or (is_over and _HEAD_END not in sent):
+        if not sent:
             self._end(arrival)
-        elif _HEAD_END not in sent and len(sent) < _PEEKED and sent[:1].isupper():
-            return False
-        else:
+        elif _HEAD_END in sent or len(sent) >= _PEEKED or not _BEGUN.match(sent):
             self._has_sent(arrival, sent)
+        elif is_over and _is_ended(arrival.connection):  # not one that had this descriptor before
+            self._end(arrival)
+        else:
+            return False
         return True
 
     def _has_sent(self, arrival: Arrival, sent: bytes) -> None:

@@ -96,10 +96,23 @@ async def test_half_a_head_is_not_taken_up_before_the_rest_has_come(server: Serv
     other.close()
 
 
-@pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"get / http", b"A" * 5000], ids=["TLS", "no method", "too long"])
+@pytest.mark.parametrize(
+    "sent",
+    [b"\x16\x03\x01", b"get / http", b"A" * 5000, b"GARBAGE\r\n", b"GET / HTTP/1.1\nhost: x\n\n"],
+    ids=["TLS", "no method", "too long", "garbage", "bare line feeds"],
+)
 async def test_what_is_no_head_is_taken_up_to_be_answered_so(sent: bytes, server: Server) -> None:
     server.start()
     server.client(sent)
+    await until(lambda: len(server.taken) == 1)
+
+
+async def test_a_long_head_is_taken_up_though_its_client_sends_no_more(server: Server) -> None:
+    server.start()
+    client = server.client()
+    await until(lambda: server.shares.taken == 1)
+    client.send(b"GET / HTTP/1.1\r\na: %b\r\n\r\n" % (b"x" * 5000))
+    client.shutdown(socket.SHUT_WR)
     await until(lambda: len(server.taken) == 1)
 
 
