@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from fastmcp_aggregator.concurrency.connections import Connections
-from fastmcp_aggregator.concurrency.known_callers import Digest, KnownCallers
+from fastmcp_aggregator.concurrency.known_callers import HEAD_END, Digest, KnownCallers
 from fastmcp_aggregator.concurrency.limiter import Holder
 
 _AT_ONCE = 64
@@ -37,7 +37,6 @@ _PEEKED = 4096
 """Bytes of what a connection has sent that are looked at, without being taken. With as many, or with what begins no
 request, it waits for no more.
 """
-_HEAD_END = b"\r\n\r\n"
 _BEGUN = re.compile(rb"[A-Z][^\n]*(?:\Z|(?<= HTTP/1\.[01]\r)\n)")
 """A request may begin so."""
 _DROPPED = 64 * 1024
@@ -121,7 +120,7 @@ class Arrivals:
         self._known = known
         self._refusal = refusal
         self._loop = asyncio.get_running_loop()
-        self._silent: dict[int, Arrival] = {}
+        self._incomplete: dict[int, Arrival] = {}
         """Connections that have not sent enough, by file descriptor; or were closed, until another has that."""
         self._waiting: dict[Line, deque[Arrival]] = {}
         """Connections that wait to be taken up; or were closed for others."""
@@ -157,7 +156,7 @@ class Arrivals:
         self._heard.close()
         if self._next_turn is not None:
             self._next_turn.cancel()
-        for queue in (self._silent.values(), *self._waiting.values()):
+        for queue in (self._incomplete.values(), *self._waiting.values()):
             for arrival in queue:
                 self._end(arrival)
 
@@ -181,15 +180,15 @@ class Arrivals:
             if not self._connections.admit(arrival):
                 arrival.refuse()
             elif not self._look_at(arrival):
-                self._silent[connection.fileno()] = arrival
+                self._incomplete[connection.fileno()] = arrival
                 self._heard.register(connection.fileno(), select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         self._turn_soon()
 
     def _hear(self) -> None:
         for number, events in self._heard.poll(0, _AT_ONCE):
-            arrival = self._silent.get(number)
+            arrival = self._incomplete.get(number)
             if arrival is None or arrival.is_closed or self._look_at(arrival, is_over=bool(events & select.EPOLLRDHUP)):
-                self._silent.pop(number, None)
+                self._incomplete.pop(number, None)
                 with suppress(OSError):  # closed; but a process that is being started may have it too
                     self._heard.unregister(number)
         self._turn_soon()
@@ -206,7 +205,7 @@ class Arrivals:
             sent = b""
         if not sent:
             self._end(arrival)
-        elif _HEAD_END in sent or len(sent) >= _PEEKED or not _BEGUN.match(sent):
+        elif HEAD_END in sent or len(sent) >= _PEEKED or not _BEGUN.match(sent):
             self._has_sent(arrival, sent)
         elif is_over and _is_ended(arrival.connection):  # not one that had this descriptor before
             self._end(arrival)

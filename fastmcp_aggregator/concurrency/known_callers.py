@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from fastmcp_aggregator.concurrency.limiter import Holder
 
-_HEAD_END = b"\r\n\r\n"
+HEAD_END = b"\r\n\r\n"
 _MOST_LINES = 64
 """Lines of a head that are looked at."""
 _LASTS = 300.0
@@ -35,7 +35,7 @@ class KnownCallers:
 
     def credential_in(self, head: bytes) -> Digest | None:
         """The credential in what has come of a request; None: there is none."""
-        head, end, _ = head.partition(_HEAD_END)
+        head, end, _ = head.partition(HEAD_END)
         lines = head.split(b"\r\n", _MOST_LINES)
         for line in lines if end and len(lines) <= _MOST_LINES else lines[:-1]:  # or else that is not whole
             if token := _token_in(line):

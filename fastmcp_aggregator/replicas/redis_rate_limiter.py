@@ -86,15 +86,15 @@ class RedisRateLimiter:
         """Acquire as `own` does, from the tokens of all replicas."""
         name = _name(key, rate, self._key)
         try:
-            async with asyncio.timeout(self.longest_wait) as deadline, self._alone(name):
+            async with asyncio.timeout(self.longest_wait) as deadline, self._lock_of(name):
                 deadline.reschedule(None)
                 return await self._acquired(name, key, rate)
         except TimeoutError:
-            return self._alone_acquired(key, rate)
+            return self._acquired_here(key, rate)
 
     async def _acquired(self, name: str, key: str, rate: Rate) -> float:
         if time.monotonic() < self._retry_at:
-            return self._alone_acquired(key, rate)
+            return self._acquired_here(key, rate)
         try:
             found = await (self._taken_authenticated(name, rate) if self._key else self._taken(name, rate))
         except (*LOST, ValueError) as error:
@@ -103,11 +103,11 @@ class RedisRateLimiter:
             else:
                 self._retry_at = time.monotonic() + _RETRY_PAUSE
                 self._outages.begin(error)
-            return self._alone_acquired(key, rate)
+            return self._acquired_here(key, rate)
         self._outages.end()
         return found or self._own.acquire(key, _ample(rate))
 
-    def _alone_acquired(self, key: str, rate: Rate) -> float:
+    def _acquired_here(self, key: str, rate: Rate) -> float:
         return self._own.acquire(key, rate) or self._own.acquire(key, _ample(rate))  # that of both ways together
 
     async def _taken(self, name: str, rate: Rate) -> float:
@@ -148,7 +148,7 @@ class RedisRateLimiter:
         text = f"{tokens:.6f} {now:.6f}"
         return f"{text} {_mac(f'{name} {text}', self._key)}".encode()
 
-    def _alone(self, name: str) -> AbstractAsyncContextManager[Any]:
+    def _lock_of(self, name: str) -> AbstractAsyncContextManager[Any]:
         return self._reading.setdefault(name, asyncio.Lock()) if self._key else nullcontext()
 
     def _tell_of_other(self) -> None:

@@ -267,7 +267,7 @@ async def test_calls_of_a_caller_do_not_wait_for_each_other_at_a_slow_redis(redi
     rate = Rate(6, 3)
     limiter = RedisRateLimiter(redis.url, InMemoryRateLimiter(), KEY)
     limiter.longest_wait = 0.0
-    async with limiter._alone(_name("ann", rate, limiter._key)):
+    async with limiter._lock_of(_name("ann", rate, limiter._key)):
         assert [await limiter.acquire("ann", rate) == 0 for _ in range(4)] == [True, True, True, False]
     await limiter.close()
 

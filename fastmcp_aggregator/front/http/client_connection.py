@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from fastmcp_aggregator.concurrency.arrivals import Arrival, HasFileno, Line
 from fastmcp_aggregator.concurrency.connections import Connections
-from fastmcp_aggregator.concurrency.known_callers import KnownCallers
+from fastmcp_aggregator.concurrency.known_callers import HEAD_END, KnownCallers
 from fastmcp_aggregator.concurrency.limiter import Holder
 from fastmcp_aggregator.front.http.connection import HAS_BODY, WHOLE_RESPONSE
 from fastmcp_aggregator.front.http.endpoints import WHITE_SPACE
@@ -40,7 +40,6 @@ _MOST_PIPELINED = 16
 """Requests that wait for the answers before theirs: what comes behind them waits to be parsed, but for one that
 comes with the last bytes of the head before it.
 """
-_HEAD_END = b"\r\n\r\n"
 _PER_TURN = 16 * 1024
 """Bytes that are parsed in a turn of the event loop before the next read has to wait: less than a millisecond."""
 _OF_HEAD = 512
@@ -98,7 +97,7 @@ class Reads:
             self._spent = 1
             self._loop.call_soon(self._next)
         first = connection.held[:_PER_TURN]
-        has_many = first.count(_HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
+        has_many = first.count(HEAD_END) > 1 or first.count(b"\n") > _MANY_LINES
         kind = connection.line, has_many
         self._waiting.setdefault(kind, deque()).append(connection)
 
@@ -119,7 +118,7 @@ class Reads:
 def _cost(data: bytes) -> int:
     """The cost of parsing it, in bytes; those of bodies cost little."""
     data = data[:_PER_TURN]
-    return 1 + len(data) + data.count(_HEAD_END) * _OF_HEAD + data.count(b"\n") * _OF_LINE
+    return 1 + len(data) + data.count(HEAD_END) * _OF_HEAD + data.count(b"\n") * _OF_LINE
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -230,11 +229,11 @@ class ClientConnection(HttpToolsProtocol):
                 return
             self._parts += 1
             end = at + _PIECE
-            head_end = data.find(_HEAD_END, at, end)
+            head_end = data.find(HEAD_END, at, end)
             if head_end == at:  # empty lines: no head ends there, or one that is longer than a piece
-                head_end = data.find(_HEAD_END, min(end, len(data)) - len(data[at:end].lstrip(b"\r\n")), end)
-            if head_end >= 0 and (self.pipeline or data.find(_HEAD_END, head_end + 1, end) >= 0):
-                end = head_end + len(_HEAD_END)  # one head at a time: what is behind it may have to wait
+                head_end = data.find(HEAD_END, min(end, len(data)) - len(data[at:end].lstrip(b"\r\n")), end)
+            if head_end >= 0 and (self.pipeline or data.find(HEAD_END, head_end + 1, end) >= 0):
+                end = head_end + len(HEAD_END)  # one head at a time: what is behind it may have to wait
             self._take_piece(data[at:end])
             at = end
 
